@@ -26,9 +26,9 @@ from result_fields import matched_block, result_block
 
 from icekeep.airflow.signatures import stub
 from icekeep.operations.arguments import CONFIG_SUMMARIES, command_parser, parser_of
+from icekeep.operations.command_specs import COMMANDS, GROUP_SUMMARIES, HELP_GROUPS
 from icekeep.operations.help_texts import EXIT_STATUSES
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
 from icekeep.settings import Setting
 from icekeep.spec.types import GIB, MAX_INT, MAX_LONG, MIB
 
@@ -85,7 +85,7 @@ def jobs_block(_: str) -> str:
 def commands_block(_: str) -> str:
     """All commands beside the jobs, by what they are about."""
     parts = []
-    summaries = {**{words: verb.summary for words, verb in VERBS.items()}, **GROUP_SUMMARIES}
+    summaries = {**{words: verb.summary for words, verb in COMMANDS.items()}, **GROUP_SUMMARIES}
     summaries["config"] = CONFIG_SUMMARIES["show"]
     for title, names in HELP_GROUPS.items():
         rows = [(f"[`{name}`]({name}.md)", prose(as_sentence(summaries[name]))) for name in names]
@@ -141,7 +141,7 @@ def main(check: bool) -> int:
 def _parser(name: str) -> argparse.ArgumentParser:
     """The parser of `icekeep NAME`, by which help goes too."""
     parser: Any = command_parser(0)
-    if name in JOBS or name in VERBS:
+    if name in JOBS or name in COMMANDS:
         return parser_of(name, 0)
     for word in name.split():
         [words] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -151,14 +151,14 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 def _actions(name: str) -> tuple[list[argparse.Action], list[argparse.Action]]:
     """The flags of a command line that are its own, and the others."""
-    told = JOBS.get(name) or VERBS.get(name)
+    told = JOBS.get(name) or COMMANDS.get(name)
     own = set() if told is None else {setting.name for setting in (*told.settings, *_one_of(name))}
     actions = [action for action in _parser(name)._actions if action.dest != "help"]
     return [one for one in actions if one.dest in own], [one for one in actions if one.dest not in own]
 
 
 def _one_of(name: str) -> tuple[Setting, ...]:
-    return VERBS[name].one_of if name in VERBS else ()
+    return COMMANDS[name].one_of if name in COMMANDS else ()
 
 
 def _flags(actions: list[argparse.Action], name: str) -> str:

@@ -46,6 +46,6 @@ def main(
         return int(done.code or 0)
     except (IcekeepError, KeyboardInterrupt) as error:
         command = error
-    from icekeep.operations.command_run import CommandRun
+    from icekeep.operations.process_run import ProcessRun
 
-    return CommandRun(words, job, jobs, seams, runtime, owns_process=argv is None).run(command)
+    return ProcessRun(words, job, jobs, seams, runtime, owns_process=argv is None).run(command)

@@ -20,7 +20,7 @@
     `- IcekeepBug                   1   an invariant of ours is broken
 
 A message is one line: what is wrong, where, what to do; lower-case start, no full stop, values quoted. The number is the
-exit status of a job that ends with that error (`operations/command_run.py` is the only place that prints or exits).
+exit status of a job that ends with that error (`operations/process_run.py` is the only place that prints or exits).
 """
 
 import re

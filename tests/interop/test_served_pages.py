@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.operations.commands.report import Wanted
+from icekeep.operations.commands.report import ReportScope
 from icekeep.operations.commands.serve import Board
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.serving import LocalServer
@@ -41,7 +41,7 @@ def lake(tmp_path: Path) -> Lake:
 def board(lake: Lake) -> Board:
     conf = lake.directory / "icekeep.yaml"
     conf.write_text(json.dumps({"catalogs": {"local": lake.properties}}))
-    made = Board(Wanted.of(configured_catalogs(str(conf)), None, None, None), open_settings, keep_ms=600_000)
+    made = Board(ReportScope.of(configured_catalogs(str(conf)), None, None, None), open_settings, keep_ms=600_000)
     made.refresh()
     return made
 

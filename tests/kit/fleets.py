@@ -8,7 +8,7 @@ from typing import Any
 from icekeep.catalog.base import Identifier
 from icekeep.events import SILENT, Listener
 from icekeep.fleet.job import Fleet
-from icekeep.fleet.overview import Looking, Scope
+from icekeep.fleet.overview import ScanSettings, Scope
 from icekeep.fleet.values import Assignment, JobOutcome
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.configuration.policy_tables import resolve_table
@@ -122,7 +122,7 @@ def fleet_of(
     return Fleet(
         run_id=run_id,
         catalogs=((world.catalog, records),),
-        looking=Looking(
+        settings=ScanSettings(
             rules=rules,
             scope=scope,
             resolve=partial(_resolve, rules),

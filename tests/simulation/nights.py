@@ -17,7 +17,7 @@ from icekeep.catalog.base import Identifier, Table
 from icekeep.errors import UnavailableError
 from icekeep.events import Event
 from icekeep.fleet import overview as looking
-from icekeep.fleet.job import Fleet, Night
+from icekeep.fleet.job import Fleet, FleetRun
 from icekeep.fleet.overview import LEASE_MS
 from icekeep.fleet.values import Assignment, JobOutcome, MaintainResult
 from icekeep.health.values import (
@@ -208,7 +208,7 @@ class Run:
         self.simulation, self.workers = simulation, workers
         self.run_id = f"maintain-{number}"
         self.is_dead = self.is_over = False
-        self.night: Night | None = None
+        self.night: FleetRun | None = None
         self.left = workers
         self.result: MaintainResult | None = None
         self._actors: dict[int, Actor] = {}
@@ -238,7 +238,7 @@ class Run:
         now_ms = self.simulation.scheduler.now_ms
         record = RunRecord(run_id=self.run_id, job="maintain", process=self.run_id, started_ms=now_ms, seen_ms=now_ms)
         self.simulation.records.put(record)
-        self.night = Night(self.simulation.fleet(self))
+        self.night = FleetRun(self.simulation.fleet(self))
 
     def work(self) -> None:
         """What each worker does."""

@@ -24,7 +24,7 @@ from icekeep.errors import (
     UsageError,
     argument,
 )
-from icekeep.operations import command_run
+from icekeep.operations import process_run
 from kit import fake_jobs
 from kit.cases import for_each
 from kit.changes import thrown
@@ -273,7 +273,7 @@ def test_a_job_that_has_committed_and_cannot_deliver_its_result_does_not_say_tha
     def full(path, document):
         raise UsageError(f"cannot write result file {path!r}: no space left on device")
 
-    monkeypatch.setattr(command_run, "write_result_file", full)
+    monkeypatch.setattr(process_run, "write_result_file", full)
     path = tmp_path / "result.json"
     assert run(*words, "--table", "db.t", "--output", "json", "--result-file", str(path)) == status
     out, err = capsys.readouterr()
@@ -285,14 +285,14 @@ def test_a_job_that_has_committed_and_cannot_deliver_its_result_does_not_say_tha
 
 
 def test_a_job_that_failed_keeps_its_exit_status_where_the_result_cannot_be_written(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(command_run, "write_result_file", thrown(UsageError("no space left on device")))
+    monkeypatch.setattr(process_run, "write_result_file", thrown(UsageError("no space left on device")))
     FAILURES.append(OutcomeUnknownError("x"))
     assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "r.json")) == 5
 
 
 def test_stdout_that_is_full_is_told_and_is_no_failure_of_the_job(capsys, monkeypatch, tmp_path):
     """`icekeep compact ... > file` on a full disk."""
-    monkeypatch.setattr(command_run, "_print", thrown(OSError(28, "No space left on device")))
+    monkeypatch.setattr(process_run, "_print", thrown(OSError(28, "No space left on device")))
     with (tmp_path / "out").open("w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         assert run("compact", "--table", "db.t") == 3
@@ -302,14 +302,14 @@ def test_stdout_that_is_full_is_told_and_is_no_failure_of_the_job(capsys, monkey
 @for_each("signals", [[], [signal.SIGTERM], [signal.SIGINT, signal.SIGTERM]])
 def test_a_signal_while_the_answer_is_printed_does_not_take_it_away(signals, capsys, monkeypatch):
     """A second one ends a process whose reader reads no more."""
-    real = command_run._print
+    real = process_run._print
 
     def slow(answer, output):
         for number in signals:
             os.kill(os.getpid(), number)
         real(answer, output)
 
-    monkeypatch.setattr(command_run, "_print", slow)
+    monkeypatch.setattr(process_run, "_print", slow)
     words = ("compact", "--table", "db.t", "--output", "json")
     if len(signals) > 1:
         with pytest.raises(SystemExit) as ended:

@@ -13,8 +13,8 @@ import icekeep
 from icekeep import errors, events
 from icekeep.cli import SEAMS
 from icekeep.errors import UsageError
+from icekeep.operations.command_specs import COMMANDS, CommandScope
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
-from icekeep.operations.verbs import VERBS, About
 from icekeep.planning.scan.plan import VERSION_ARGUMENTS
 from kit.cases import for_each
 
@@ -174,7 +174,11 @@ def test_every_job_that_changes_a_table_hands_out_its_real_plan():
 
 def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():
     scripts = {path.stem: path.read_text() for path in (ROOT / "jobs").glob("*.py")}
-    starting_spark = {name for name, verb in VERBS.items() if verb.about in (About.CATALOGS, About.FLEET, About.PLAN)}
+    starting_spark = {
+        name
+        for name, verb in COMMANDS.items()
+        if verb.scope in (CommandScope.CATALOGS, CommandScope.FLEET, CommandScope.PLAN)
+    }
     assert scripts.keys() == JOBS.keys() | starting_spark
     assert starting_spark == {"apply", "doctor", "report", "maintain"}
     for job, text in scripts.items():

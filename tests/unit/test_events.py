@@ -20,8 +20,8 @@ from icekeep.events import (
     Warned,
     unfailing,
 )
-from icekeep.operations.outcomes import Begun
-from icekeep.operations.surroundings import OfRun
+from icekeep.operations.outcomes import RunState
+from icekeep.operations.run_context import RunListener
 from kit.cases import for_each
 
 EVENTS = [
@@ -106,7 +106,7 @@ def test_a_listener_that_fails_ends_no_work_and_its_first_error_is_logged(caplog
 
 def test_what_happens_in_a_run_is_told_with_its_name():
     heard = Heard()
-    listener = OfRun("compact-1", heard, Begun())
+    listener = RunListener("compact-1", heard, RunState())
     for event in (STARTED, Warned("careful"), InRun("compact-2", Warned("other")), EVENTS[-2]):
         listener.on(event)
     assert heard.events == [

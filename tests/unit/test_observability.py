@@ -24,8 +24,8 @@ from icekeep.maintenance.compact.options import RewriteDataFilesResult
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from icekeep.maintenance.expire.job import ExpireSnapshotsResult
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.console.logs import JsonLines
-from icekeep.operations.verbs import VERBS
 from icekeep.reports.job import merged, report
 from icekeep.reports.prometheus import REPORT_METRICS, report_figures
 from icekeep.reports.values import NotRead
@@ -163,7 +163,7 @@ def test_the_page_tells_of_each_alert():
 
 def test_commands_that_the_page_names_are_there():
     for words in re.findall(r"`icekeep ([a-z]+)", PAGE):
-        assert words in VERBS or words in ("runs", "check")
+        assert words in COMMANDS or words in ("runs", "check")
 
 
 def test_what_java_logs_has_the_form_of_a_log_line():

@@ -7,10 +7,10 @@ import pytest
 
 from icekeep import cli
 from icekeep.errors import IcekeepError, UsageError
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.runbooks import kinds
-from icekeep.operations.verbs import VERBS
 from kit.cases import for_each
 from kit.pages import (
     Block,
@@ -38,7 +38,7 @@ OF_TESTS = {"design", "judges.md", "conformance.md", "performance.md", "performa
 OF_USERS = [page for page in PAGES if not OF_TESTS & {*page.parts}]
 TARGETS = {*re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)}
 FLAGS = {setting.flag for job in JOBS.values() for setting in job.settings} | {
-    setting.flag for verb in VERBS.values() for setting in (*verb.settings, *verb.one_of)
+    setting.flag for verb in COMMANDS.values() for setting in (*verb.settings, *verb.one_of)
 }
 COMMON = {
     "--table",
@@ -126,7 +126,7 @@ def test_a_command_in_the_text_has_a_name_and_flags_that_there_are(page: Path) -
     for span in spans(page):
         if span.startswith("icekeep "):
             words = span.split()[1:]
-            known = {*JOBS, *VERBS, "config", *(name.split()[0] for name in VERBS)}
+            known = {*JOBS, *COMMANDS, "config", *(name.split()[0] for name in COMMANDS)}
             names = {" ".join(words[:2]), words[0].replace("-", "_"), words[0]}
             assert names & known or words[0].isupper() or words[0] in {"--help", "--version"}, span
             assert {word.partition("=")[0] for word in words if word.startswith("--")} <= FLAGS | COMMON, span
@@ -176,7 +176,7 @@ def test_nothing_says_to_install_from_an_index_that_has_no_icekeep() -> None:
 def test_readme_names_every_job_and_every_command() -> None:
     in_the_table = re.findall(r"^\| \[`(\w+)`\]\(docs/jobs/(\w+)\.md\) \|", README.read_text(), re.MULTILINE)
     assert [name for name, page in in_the_table if name == page] == [*JOBS]
-    assert {*spans(README)} >= {name.split()[0] for name in VERBS} | {"config"}
+    assert {*spans(README)} >= {name.split()[0] for name in COMMANDS} | {"config"}
 
 
 def test_the_page_of_a_job_or_a_command_shows_it() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from icekeep.operations.arguments import CONFIG_SHOW
+from icekeep.operations.command_specs import COMMANDS, HELP_GROUPS
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.verbs import HELP_GROUPS, VERBS
 from kit.prose import wrapped
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-NAMES = [*JOBS, *VERBS, CONFIG_SHOW]
+NAMES = [*JOBS, *COMMANDS, CONFIG_SHOW]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import msgspec
 from icekeep.catalog.base import Catalog
 from icekeep.errors import OutcomeUnknownError, SafetyError, TryAgainError, UnsupportedError, one_line
 from icekeep.fleet.choosing import Budget, Choice, JobEstimate, Verdict, decided, is_named, may_begin, told
-from icekeep.fleet.overview import Leases, Looking, Overview, PolicyTable, look
+from icekeep.fleet.overview import Overview, PolicyTable, ScanSettings, TableLeases, look
 from icekeep.fleet.values import (
     Assignment,
     DueJob,
@@ -48,7 +48,7 @@ _LOOK_UP_SECONDS = 0.2
 _NO_TIME = "the run was interrupted before"
 
 
-class Works:
+class WorkerPool:
     """The tables of a run, worked on by some threads; what became of each job is in `done`, by table and job.
 
     Attributes:
@@ -58,7 +58,7 @@ class Works:
     def __init__(
         self,
         tables: Sequence[PolicyTable],
-        leases: Mapping[str, Leases],
+        leases: Mapping[str, TableLeases],
         budget: Budget,
         run_call: RunCall,
         runtime: Runtime,
@@ -323,7 +323,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     catalogs: tuple[tuple[Catalog, RunRecords | None], ...]
-    looking: Looking
+    settings: ScanSettings
     run_call: RunCall
     runtime: Runtime
     stop: threading.Event
@@ -340,7 +340,7 @@ def maintain(fleet: Fleet) -> MaintainResult:
     What ends the run early (a signal) is no error here: the result tells what was done, and what was not begun.
     """
     began = fleet.runtime.monotonic_ms()
-    night = Night(fleet)
+    night = FleetRun(fleet)
     looked_ms = fleet.runtime.monotonic_ms() - began
     with _all_prolonged(night.leases.values()):
         interrupt = night.works.run(max(1, min(fleet.workers, night.due_count)))
@@ -349,7 +349,7 @@ def maintain(fleet: Fleet) -> MaintainResult:
     return msgspec.structs.replace(result, looked_ms=looked_ms, elapsed_ms=elapsed_ms)
 
 
-class Night:
+class FleetRun:
     """One run, looked at and ready to begin."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -359,7 +359,7 @@ class Night:
         self._overview = _overview(fleet, self.leases)
         due = [one for one in self._overview.tables if one.due]
         self.due_count = len(due)
-        self.works = Works(due, self.leases, budget, fleet.run_call, fleet.runtime, fleet.stop)
+        self.works = WorkerPool(due, self.leases, budget, fleet.run_call, fleet.runtime, fleet.stop)
 
     def result(self, *, is_interrupted: bool) -> MaintainResult:
         """What became of all that was to be done."""
@@ -388,17 +388,19 @@ def due_tables(fleet: Fleet) -> DueList:
     return DueList(status="partial" if not_read else "done", tables=tables, not_read=not_read, notes=notes)
 
 
-def _leases(fleet: Fleet) -> dict[str, Leases]:
-    listener = fleet.looking.listener
-    return {catalog.name: Leases(records, fleet.run_id, fleet.runtime, listener) for catalog, records in fleet.catalogs}
+def _leases(fleet: Fleet) -> dict[str, TableLeases]:
+    listener = fleet.settings.listener
+    return {
+        catalog.name: TableLeases(records, fleet.run_id, fleet.runtime, listener) for catalog, records in fleet.catalogs
+    }
 
 
-def _overview(fleet: Fleet, leases: Mapping[str, Leases]) -> Overview:
-    return look({catalog.name: (catalog, leases[catalog.name]) for catalog, _ in fleet.catalogs}, fleet.looking)
+def _overview(fleet: Fleet, leases: Mapping[str, TableLeases]) -> Overview:
+    return look({catalog.name: (catalog, leases[catalog.name]) for catalog, _ in fleet.catalogs}, fleet.settings)
 
 
 @contextmanager
-def _all_prolonged(leases: Iterable[Leases]) -> Iterator[None]:
+def _all_prolonged(leases: Iterable[TableLeases]) -> Iterator[None]:
     with ExitStack() as stack:
         for one in leases:
             stack.enter_context(one.prolonged())
@@ -429,7 +431,7 @@ def _result(fleet: Fleet, overview: Overview, done: Mapping[tuple[str, str], Job
 
 
 def _table_done(seen: PolicyTable, rank: int, fleet: Fleet, done: Mapping[tuple[str, str], JobDone]) -> TableDone:
-    prices = fleet.looking.prices
+    prices = fleet.settings.prices
     return TableDone(
         table=seen.name,
         rank=rank if seen.due else 0,
@@ -485,7 +487,7 @@ def _due_table(seen: PolicyTable, fleet: Fleet) -> DueTable:
     jobs = [(choice, seen.estimate(choice)) for choice in seen.due]
     return DueTable(
         table=seen.name,
-        priority=round(seen.value(fleet.looking.prices), 3),
+        priority=round(seen.value(fleet.settings.prices), 3),
         estimate_ms=sum(estimate.elapsed_ms for _, estimate in jobs),
         estimate_bytes=sum(estimate.bytes for _, estimate in jobs),
         jobs=tuple(

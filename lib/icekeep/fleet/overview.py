@@ -55,7 +55,7 @@ LEASE_MS = SILENT_MS
 """A run that does not prolong its leases for so long has died."""
 
 
-class Leases:
+class TableLeases:
     """The leases of one run; without a record it gets each that it asks for."""
 
     def __init__(self, records: RunRecords | None, holder: str, runtime: Runtime, listener: Listener) -> None:
@@ -176,7 +176,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return policy.schedule is not None if self.policy is None else policy.name == self.policy
 
 
-class Looking(msgspec.Struct, frozen=True, kw_only=True):
+class ScanSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the look needs.
 
     Attributes:
@@ -270,7 +270,7 @@ class Overview(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Overview:
+def look(catalogs: Mapping[str, tuple[Catalog, TableLeases]], settings: ScanSettings) -> Overview:
     """Look at the tables of some catalogs. A catalog or namespace that cannot be listed is told, and stops nothing.
 
     Raises:
@@ -282,7 +282,7 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
     listed: dict[str, frozenset[str]] = {}
     found: set[str] = set()
     in_force: list[TableRules] = []
-    scope, policies = looking.scope, [one for one in looking.rules.policies if looking.scope.has_policy(one)]
+    scope, policies = settings.scope, [one for one in settings.rules.policies if settings.scope.has_policy(one)]
     others_count = 0
     for catalog, leases in catalogs.values():
         failed_count = len(not_read)
@@ -293,51 +293,53 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
         reached = [one for one in names if any(p.reaches(full_name(catalog.name, one)) for p in policies)]
         others_count += len(names) - len(reached)
         found |= {full_name(catalog.name, one) for one in reached}
-        one_look = _Look(catalog, leases, looking)
+        one_look = _Look(catalog, leases, settings)
         seen += one_look.at(reached)
         in_force += one_look.in_force.values()
-    missed = [*_missed(looking, found, listed)]
+    missed = [*_missed(settings, found, listed)]
     if not found and not not_read and scope.is_part:
-        among = _why(missed, looking) if scope.match is None else _unlike(looking, [*catalogs])
+        among = _why(missed, settings) if scope.match is None else _unlike(settings, [*catalogs])
         raise NotFoundError(f"no table that the policies of this run reach is among those that {among}")
-    ordered = in_order(seen, looking.prices)
-    notes = [one.told for one in never_run(looking.rules, in_force, {one.name for one in policies})]
+    ordered = in_order(seen, settings.prices)
+    notes = [one.told for one in never_run(settings.rules, in_force, {one.name for one in policies})]
     if not scope.is_part:
-        notes += _unmatched(policies, listed, looking)
+        notes += _unmatched(policies, listed, settings)
     return Overview(ordered, (*not_read, *missed), others_count, tuple(notes))
 
 
-def _missed(looking: Looking, found: Collection[str], listed: Mapping[str, Collection[str]]) -> Iterator[NotRead]:
+def _missed(settings: ScanSettings, found: Collection[str], listed: Mapping[str, Collection[str]]) -> Iterator[NotRead]:
     """The tables that were asked for by name, and that no policy reaches; of a catalog that is not listed nobody knows."""
-    for name in sorted(set(looking.scope.tables or ()) - set(found)):
+    for name in sorted(set(settings.scope.tables or ()) - set(found)):
         if catalog_of(name) in listed:
-            reason = f"no policy of this run reaches it; `{_explains(name, looking)}` says why"
+            reason = f"no policy of this run reaches it; `{_explains(name, settings)}` says why"
             yield NotRead(name=name, kind=NotFoundError.kind, reason=reason)
 
 
-def _why(missed: Sequence[NotRead], looking: Looking) -> str:
+def _why(missed: Sequence[NotRead], settings: ScanSettings) -> str:
     names = [repr(one.name) for one in missed]
-    why = f": {names[0]}{and_more(names)}; `{_explains(missed[0].name, looking)}` says why" if missed else ""
+    why = f": {names[0]}{and_more(names)}; `{_explains(missed[0].name, settings)}` says why" if missed else ""
     return f"were asked for{why}"
 
 
-def _unlike(looking: Looking, catalogs: Sequence[str]) -> str:
+def _unlike(settings: ScanSettings, catalogs: Sequence[str]) -> str:
     one = ("--catalog", *catalogs) if len(catalogs) == 1 else ()
-    return f"match {looking.scope.match_text!r}; `{looking.command('report', *one)}` lists all"
+    return f"match {settings.scope.match_text!r}; `{settings.command('report', *one)}` lists all"
 
 
-def _explains(name: str, looking: Looking) -> str:
-    return looking.command("policy", "explain", "--table", name)
+def _explains(name: str, settings: ScanSettings) -> str:
+    return settings.command("policy", "explain", "--table", name)
 
 
-def _unmatched(policies: Iterable[Policy], listed: Mapping[str, Collection[str]], looking: Looking) -> Iterator[str]:
+def _unmatched(
+    policies: Iterable[Policy], listed: Mapping[str, Collection[str]], settings: ScanSettings
+) -> Iterator[str]:
     """What policies name and no table is, one line a policy; nothing is said of catalogs that could not be listed whole."""
     for policy in policies:
         lost = [repr(glob.text) for glob in policy.match if _fits_nothing(policy, glob, listed)]
         lost += [repr(one) for one in policy.tables if one not in listed.get(catalog_of(one), (one,))]
         if lost:
             shown = f"{', '.join(lost[:_SHOWN])}{and_more(lost, _SHOWN)}"
-            tells = looking.command("policy", "check")
+            tells = settings.command("policy", "check")
             yield f"policy {policy.name!r}: no table is meant by {shown}; `{tells}` tells more"
 
 
@@ -397,8 +399,8 @@ class _Look:
         in_force: all that policies say of each table, also of jobs that this run leaves out.
     """
 
-    def __init__(self, catalog: Catalog, leases: Leases, looking: Looking) -> None:
-        self._catalog, self._leases, self._looking = catalog, leases, looking
+    def __init__(self, catalog: Catalog, leases: TableLeases, settings: ScanSettings) -> None:
+        self._catalog, self._leases, self._settings = catalog, leases, settings
         self.in_force: dict[Identifier, TableRules] = {}
         self._in_force: dict[Identifier, tuple[TableRules, tuple[Problem, ...]]] = {}
         self._left_out: set[Identifier] = set()
@@ -414,14 +416,14 @@ class _Look:
         self._is_known = last is not None
         for (table, job), runs in (last or {}).items():
             self._last.setdefault(table, {})[job] = runs
-        looking = self._looking
+        settings = self._settings
         found = look_over(
             self._catalog,
             identifiers,
-            looking.spark,
-            prices=looking.prices,
+            settings.spark,
+            prices=settings.prices,
             prepare=self._prepared,
-            listener=looking.listener,
+            listener=settings.listener,
         )
         for identifier, one in zip(identifiers, found, strict=True):
             seen = self._seen(identifier, one)
@@ -436,7 +438,7 @@ class _Look:
         may = any(may_begin(rule, last[rule.job], now_ms)[0] is Verdict.DUE for rule in rules.jobs)
         if not may:
             self._left_out.add(table.identifier)
-        return self._looking.memory.over(table) if may else None
+        return self._settings.memory.over(table) if may else None
 
     def _seen(self, identifier: Identifier, found: TableHealth | NotRead | None) -> PolicyTable | None:
         in_force = self._in_force.get(identifier)
@@ -460,16 +462,16 @@ class _Look:
             not_read=not_read,
             seen_ms=self._now_ms,
             table_uuid=self._uuids.get(identifier),
-            slots=self._looking.slots,
+            slots=self._settings.slots,
             paces=self._paces,
         )
 
     def _resolved(
         self, identifier: Identifier, properties: Mapping[str, str] | None
     ) -> tuple[TableRules, tuple[Problem, ...]]:
-        rules, problems = self._looking.resolve(self._catalog, identifier, properties)
+        rules, problems = self._settings.resolve(self._catalog, identifier, properties)
         self.in_force[identifier] = rules
-        wanted = {one.name for one in self._looking.rules.policies if self._looking.scope.has_policy(one)}
+        wanted = {one.name for one in self._settings.rules.policies if self._settings.scope.has_policy(one)}
         jobs: tuple[JobRule, ...] = tuple(rule for rule in rules.jobs if rule.policy in wanted)
         return msgspec.structs.replace(rules, jobs=jobs), problems
 

@@ -1,6 +1,4 @@
-"""The flags that commands share, and the flag or word of a setting, as argparse takes them.
-
-The command line as argparse knows it, made from the settings of each job and of each command beside them.
+"""The command line as argparse knows it, made from the settings of each job and of each command beside them.
 
 A mistake is a `UsageError` with one line, never argparse's usage text; only flags that a job has are accepted.
 """
@@ -15,6 +13,7 @@ import msgspec
 
 from icekeep.errors import IcekeepBug, UsageError
 from icekeep.names import is_quoted, written_parts
+from icekeep.operations.command_specs import COMMANDS, GROUP_SUMMARIES, HELP_GROUPS, CommandScope, CommandSpec
 from icekeep.operations.configuration.setting_values import parse_option, parse_setting
 from icekeep.operations.console.looks import COLORS, DEFAULT_LOOK, FORMATS, OutputStyle
 from icekeep.operations.help_texts import (
@@ -29,13 +28,11 @@ from icekeep.operations.help_texts import (
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.misspelt import (
     flag_before_command,
-    missing_action,
     misspelt_flag,
     table_without_flag,
     unknown_action,
     unknown_command,
 )
-from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS, About, Verb, tells_of_runs
 from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE, Job, Setting, SettingKind
 from icekeep.version import ICEKEEP_VERSION
 
@@ -47,7 +44,6 @@ _TABLE = "the table; CATALOG.NS.NAME names both"
 
 
 def add_table(parser: argparse.ArgumentParser) -> None:
-    """What names one table: `--table`, `--catalog`, `--config`."""
     parser.add_argument("--table", metavar="NS.NAME", required=True, help=_TABLE)
     add_catalog(parser)
 
@@ -153,9 +149,7 @@ def add_output(
     also = "; for any other form send stdout to one" if {*outputs} - {*OUTPUTS} else ""
     parser.add_argument("--result-file", metavar="PATH", help=f"also write the result to a file, always as JSON{also}")
     parser.add_argument(
-        "--verbose",
-        action="store_true",
-        help="log lines of all that happens, with times, and tracebacks of errors",
+        "--verbose", action="store_true", help="log lines of all that happens, with times, and tracebacks of errors"
     )
     parser.add_argument(
         "--log-format",
@@ -165,7 +159,6 @@ def add_output(
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
-    """`--metrics-file`."""
     parser.add_argument(
         "--metrics-file", metavar="PATH", help="keep metrics of runs in a file, for node_exporter's textfile collector"
     )
@@ -179,7 +172,7 @@ SIGNS = frozenset("*?[")
 """What a name has only in quotes, and a pattern without."""
 
 _HELP = "help"
-_FIRST_WORDS = frozenset({*JOBS, *VERBS, *_GROUPS})
+_FIRST_WORDS = frozenset({*JOBS, *COMMANDS, *_GROUPS})
 """What a command line can begin with."""
 
 _HELP_FLAGS = ("-h", "--help")
@@ -233,10 +226,6 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int) -> Command:
 
     Args:
         job: the job or command whose own script this is; `None` for the `icekeep` command, where the first word names it.
-
-    Raises:
-        UsageError: there is no such command, or a flag is unknown, missing, or has a value that it cannot take.
-        SystemExit: help or the version was asked for, and printed; help without any word, too.
     """
     words, name = (_words(argv), None) if job is None else (list(argv), job)
     if name is None:
@@ -291,8 +280,8 @@ def _refuse_wrong_choice(given: Mapping[str, Any]) -> None:
     table, match = given["table"], given["match"]
     signs = {*"".join(part for part in written_parts(table or "") if not is_quoted(part))}
     if not signs.isdisjoint(SIGNS):
-        told = shlex.join(["--match", table])
-        raise UsageError(f"argument --table: {table!r} names no table; `{told}` takes patterns")
+        shown = shlex.join(["--match", table])
+        raise UsageError(f"argument --table: {table!r} names no table; `{shown}` takes patterns")
     if match is None:
         return
     if given.get("plan_out") is not None:
@@ -300,8 +289,8 @@ def _refuse_wrong_choice(given: Mapping[str, Any]) -> None:
             "--plan-out writes the plan of one table to a file; give --table, or --dry-run, which shows the plans of all"
         )
     if given[_POLICY.name] is not None:
-        told = shlex.join(["icekeep", "maintain", "--policy", given[_POLICY.name], "--match", match])
-        raise UsageError(f"--policy is for a job on one table; give --table, or run `{told}`")
+        shown = shlex.join(["icekeep", "maintain", "--policy", given[_POLICY.name], "--match", match])
+        raise UsageError(f"--policy is for a job on one table; give --table, or run `{shown}`")
 
 
 def _require_command(words: Sequence[str], now_ms: int) -> None:
@@ -317,11 +306,11 @@ def _require_command(words: Sequence[str], now_ms: int) -> None:
     if wrong is not None:
         raise wrong
     if first and not first.startswith("-") and first not in _FIRST_WORDS:
-        raise unknown_command(first, sorted({*_FIRST_WORDS, *VERBS}))
-    known = [words.removeprefix(f"{first} ") for words in (*VERBS, CONFIG_SHOW) if words.startswith(f"{first} ")]
+        raise unknown_command(first, sorted({*_FIRST_WORDS, *COMMANDS}))
+    known = [words.removeprefix(f"{first} ") for words in (*COMMANDS, CONFIG_SHOW) if words.startswith(f"{first} ")]
     if first not in _GROUPS or second in (*known, *_HELP_FLAGS):
         return
-    raise missing_action(first, known) if second.startswith("-") or not second else unknown_action(first, second, known)
+    raise unknown_action(first, second, known)
 
 
 def _misspelt_flag(words: Sequence[str], name: str, now_ms: int) -> UsageError | None:
@@ -341,7 +330,7 @@ def _stray_word(words: Sequence[str], name: str, now_ms: int) -> UsageError | No
 
 
 def _all_flags(now_ms: int) -> set[str]:
-    return {flag for command in (*JOBS, *VERBS) for flag in _flags_of(command, now_ms)}
+    return {flag for command in (*JOBS, *COMMANDS) for flag in _flags_of(command, now_ms)}
 
 
 def _flags_of(command: str, now_ms: int) -> Collection[str]:
@@ -350,7 +339,7 @@ def _flags_of(command: str, now_ms: int) -> Collection[str]:
 
 def named_command(argv: Sequence[str]) -> str | None:
     """The job or command that a command line begins with, also if the rest of it is wrong; `None` if with none."""
-    known = (*JOBS, *VERBS, CONFIG_SHOW)
+    known = (*JOBS, *COMMANDS, CONFIG_SHOW)
     words = _words(argv)
     return next((name for name in (" ".join(words[:2]), " ".join(words[:1])) if name in known), None)
 
@@ -358,7 +347,7 @@ def named_command(argv: Sequence[str]) -> str | None:
 def output_options(argv: Sequence[str]) -> OutputOptions:
     """What can be told of the wanted output from a command line that may be wrong."""
     parser = Parser(takes_last=True, add_help=False, allow_abbrev=False)
-    texts = (name for verb in VERBS.values() for name in verb.texts)
+    texts = (name for verb in COMMANDS.values() for name in verb.texts)
     # What is wrong with the rest is told when the whole is read, in the form that is wanted.
     add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))), log_formats=None)
     parser.add_argument("--config", "--conf", dest="conf")
@@ -377,8 +366,8 @@ def parser_of(name: str, now_ms: int, prog: str = "") -> Parser:
     parser = Parser(prog=prog or f"{name}.py", description=sentence(_summary(name)), allow_abbrev=False)
     if name in JOBS:
         _add_job(parser, JOBS[name], now_ms)
-    elif name in VERBS:
-        _add_verb(parser, name, VERBS[name], now_ms)
+    elif name in COMMANDS:
+        _add_verb(parser, name, COMMANDS[name], now_ms)
     else:
         add_conf(parser)
         add_output(parser)
@@ -386,13 +375,13 @@ def parser_of(name: str, now_ms: int, prog: str = "") -> Parser:
 
 
 def _summary(name: str) -> str:
-    known = JOBS.get(name) or VERBS.get(name)
+    known = JOBS.get(name) or COMMANDS.get(name)
     return known.summary if known is not None else CONFIG_SUMMARIES[name.removeprefix("config ")]
 
 
 def command_parser(now_ms: int) -> argparse.ArgumentParser:
     """The parser of the `icekeep` command: a sub-command for each job and each command beside them."""
-    summaries = {**{words: verb.summary for words, verb in VERBS.items()}, **_GROUPS}
+    summaries = {**{words: verb.summary for words, verb in COMMANDS.items()}, **_GROUPS}
     parser = Parser(
         prog="icekeep",
         usage="icekeep [-h] [--version] COMMAND ...",
@@ -406,7 +395,7 @@ def command_parser(now_ms: int) -> argparse.ArgumentParser:
     for job in JOBS.values():
         _add_job(commands.add_parser(job.name, description=sentence(job.summary), allow_abbrev=False), job, now_ms)
     groups = {name: _add_group(commands, name) for name in _GROUPS}
-    for words, verb in VERBS.items():
+    for words, verb in COMMANDS.items():
         group, _, action = words.rpartition(" ")
         parent = groups[group] if group else commands
         added = parent.add_parser(action, description=sentence(verb.summary), allow_abbrev=False)
@@ -423,29 +412,26 @@ def _words(argv: Sequence[str]) -> list[str]:
     `help COMMAND` is `COMMAND --help`, but where a kind of error has the same name: its line sends readers to that.
     """
     first, *rest = argv or [""]
-    if first == _HELP and rest and not (len(rest) == 1 and _is_kind_of_error(rest[0])):
+    if first == _HELP and rest:
+        from icekeep.operations.runbooks import kinds
+
         asked = _words(rest)
-        if asked[0] in _FIRST_WORDS:
+        if asked[0] in _FIRST_WORDS and not (len(rest) == 1 and rest[0] in kinds()):
             return [*asked, "--help"]
     name = first.replace("-", "_")
     return [name, *rest] if name in JOBS else list(argv)
 
 
-def _is_kind_of_error(word: str) -> bool:
-    from icekeep.operations.runbooks import kinds
-
-    return word in kinds()
-
-
 def _settings(name: str) -> tuple[Setting, ...]:
-    if name in VERBS:
-        return VERBS[name].settings + VERBS[name].one_of
+    if name in COMMANDS:
+        return COMMANDS[name].settings + COMMANDS[name].one_of
     return JOBS[name].settings if name in JOBS else ()
 
 
 def _add_group(commands: Any, group: str) -> Any:
-    """A first word that another follows; returns where these are added."""
-    verbs = {words.removeprefix(f"{group} "): v.summary for words, v in VERBS.items() if words.startswith(f"{group} ")}
+    verbs = {
+        words.removeprefix(f"{group} "): v.summary for words, v in COMMANDS.items() if words.startswith(f"{group} ")
+    }
     parser = commands.add_parser(
         group,
         usage=f"icekeep {group} [-h] ACTION ...",
@@ -463,13 +449,13 @@ def _add_words(parser: argparse.ArgumentParser, destination: str, prog: str) -> 
     )
 
 
-def _add_verb(parser: Parser, name: str, verb: Verb, now_ms: int) -> None:
+def _add_verb(parser: Parser, name: str, verb: CommandSpec, now_ms: int) -> None:
     names_table = any(setting.name == "table" for setting in verb.settings)
-    if verb.about is About.PLAN:
+    if verb.scope is CommandScope.PLAN:
         add_catalog(parser, " (default: the one that the plan names)")
-    elif verb.about in (About.CATALOGS, About.POLICIES, About.FLEET):
+    elif verb.scope in (CommandScope.CATALOGS, CommandScope.POLICIES, CommandScope.FLEET):
         add_catalog(parser, "" if names_table else " (default: each that is configured)")
-    elif verb.about is not About.NOTHING:
+    elif verb.scope is not CommandScope.NOTHING:
         add_table(parser)
     for setting in verb.settings:
         add_setting(parser, setting, now_ms)
@@ -480,16 +466,16 @@ def _add_verb(parser: Parser, name: str, verb: Verb, now_ms: int) -> None:
     if verb.changes:
         parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
     add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))), needs=_needs(verb))
-    if tells_of_runs(verb):
+    if verb.changes_tables:
         add_metrics(parser)
     if verb.examples:
         parser.foot = lambda: "\n\n".join((examples_text(name, verb.examples), EXIT_STATUSES))
 
 
-def _needs(verb: Verb) -> str:
+def _needs(verb: CommandSpec) -> str:
     """Which forms of output need a package that is not always there."""
-    told = [f"{form} needs {text.needs}" for form, text in verb.texts.items() if text.needs]
-    return f"; {', '.join(told)}" if told else ""
+    shown = [f"{form} needs {text.needs}" for form, text in verb.texts.items() if text.needs]
+    return f"; {', '.join(shown)}" if shown else ""
 
 
 def _add_job(parser: Parser, job: Job, now_ms: int) -> None:
@@ -522,5 +508,4 @@ def _distinct(setting: Setting, pairs: Sequence[tuple[str, str]]) -> dict[str, s
 
 
 def flags_by_argument(name: str) -> dict[str, str]:
-    """The flag of a command for each argument of its function that has one."""
     return {setting.argument: setting.flag for setting in _settings(name) if not setting.is_positional}

@@ -1,291 +1,197 @@
-"""How a command makes its process its own: it leaves out what it has no use for, and chooses how Arrow takes its memory.
+"""One command beside the jobs: from the command line to its outcome."""
 
-One command, from its words to an exit status: it is run, how it ended is said, and its answer is delivered.
-
-stdout holds the result and nothing else, with `--output json` exactly one JSON object, also for an error; progress, logs
-and the one line of an error go to stderr. This is the only place that prints a result and decides an exit status.
-"""
-
-import os
-import shlex
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from icekeep.errors import one_line
-from icekeep.formats.machine import (
-    LIMITED_POOL,
-    POOL_VARIABLE,
-    choose_pool,
-    imported_with,
-    is_limited,
-    leave_pandas_out,
-)
-from icekeep.operations.arguments import (
-    CONFIG_SHOW,
-    Command,
-    OutputOptions,
-    flags_by_argument,
-    named_command,
-    output_options,
-)
-from icekeep.operations.configuration.file import config_words
-from icekeep.operations.console.logs import configure_logs, only_log_lines, say_error, say_traceback
-from icekeep.operations.console.looks import JSON
-from icekeep.operations.console.output import (
-    format_json,
-    print_tables,
-    require_directory,
-    require_new_file,
-    write_result_file,
-    write_text,
-)
-from icekeep.operations.console.streams import separate_stderr
-from icekeep.operations.console.values import plain_values
-from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
-from icekeep.operations.job_run import JobRun, known_catalogs
-from icekeep.operations.jobs import Seams, resolve
-from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended, our_error
-from icekeep.operations.policy_calls import HELD
-from icekeep.operations.receivers import chosen_format, notify, telling, telling_settings
-from icekeep.operations.runbooks import UNDELIVERED
-from icekeep.operations.running_verbs import run_verb
-from icekeep.operations.shown.commands import CommandsOn, completed, with_commands_completed
-from icekeep.operations.surroundings import Surroundings
-from icekeep.operations.verbs import VERBS
-from icekeep.runs import INTERRUPTED
-from icekeep.runtime import Runtime
-from icekeep.settings import Job
+from icekeep.catalog.base import Table, parse_identifier
+from icekeep.operations.arguments import Command
+from icekeep.operations.command_specs import CommandScope, CommandSpec
+from icekeep.operations.configuration.catalogs import TableReference, find_table
+from icekeep.operations.job_run import Session, known_catalogs, place_of, position_after
+from icekeep.operations.jobs import resolve
+from icekeep.operations.outcomes import Outcome, Position, position_of
+from icekeep.operations.recording import Recording, recorded
+from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
+from icekeep.operations.run_context import RunContext
+from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 
-def start_lean() -> None:
-    """Prepare a process that belongs to the command alone, which will work on data.
+class RefChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch or tag before and after; `None` before it was made, after it was dropped. Its limits are those after.
 
-    NumPy comes with a library of linear algebra that starts a thread for each processor when it is loaded, and these spin for a
-    while: a twentieth of the processor time of a small job. No job has matrices that would need them.
-    """
-    # They need Arrow, which help and mistakes do without.
-    with imported_with("numpy", "OPENBLAS_NUM_THREADS", "1"), _arrow_of_a_limited_process():
-        import pyarrow  # noqa: F401 - imports NumPy too
-    leave_pandas_out()
-    choose_pool()
-
-
-def _arrow_of_a_limited_process() -> AbstractContextManager[None]:
-    """Arrow is loaded with the allocator that it keeps: some of it never asks again which one was chosen."""
-    return imported_with("pyarrow", POOL_VARIABLE, LIMITED_POOL) if is_limited() else nullcontext()
-
-
-_ON_MATCHING = "icekeep.operations.commands.matching:run_on_matching"
-_SHOWS_MATCHING = "icekeep.operations.shown.results:matching_shown"
-
-
-class CommandResult(msgspec.Struct, frozen=True):
-    """What a command answers: an exit status and a document, which is shown under a title or is about an error.
-
-    `may_have_changed`: whether the command is one that changes tables, and has ended well. `for_people` makes what is printed as
-    tables; `None`: that is the document's result. `text` makes what is printed as it is, in the place of both. They are called
-    where the answer is delivered: what fails there does not hide what was committed.
+    In a rehearsal `current_snapshot_id` is null too where the commit would make the snapshot.
     """
 
-    status: int
-    document: Mapping[str, Any]
-    title: str = ""
-    error: str = ""
-    may_have_changed: bool = False
-    for_people: Callable[[], Mapping[str, Any]] | None = None
-    text: Callable[[], str] | None = None
+    ref: str
+    type: str
+    previous_snapshot_id: int | None
+    current_snapshot_id: int | None
+    max_ref_age_ms: int | None = None
+    max_snapshot_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
+
+
+class TableChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command did, or would do.
+
+    Attributes:
+        has_effect: whether there is anything to do.
+        adds_snapshot: whether the commit made a snapshot of its own.
+        metadata_location: the table's metadata after it; `None` for a rehearsed change, which writes none.
+    """
+
+    has_effect: bool
+    adds_snapshot: bool
+    previous_metadata_location: str
+    metadata_location: str | None
+    refs: tuple[RefChanged, ...]
 
 
 class CommandRun:
-    """Runs one command of this process.
+    """One command beside the jobs, from a command line to its outcome; with `--dry-run` it is rehearsed with all its checks."""
 
-    Args:
-        words: of the command line.
-        job: the job or command whose script this is; `None` for the `icekeep` command.
-        owns_process: whether the process belongs to the command alone.
-    """
+    def __init__(self, command: Command, spec: CommandSpec, context: RunContext) -> None:
+        self._command, self._spec, self._context, self._state = command, spec, context, context.state
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        job: str | None,
-        jobs: Mapping[str, Job],
-        seams: Seams,
-        runtime: Runtime,
-        *,
-        owns_process: bool,
-    ) -> None:
-        self._jobs, self._seams, self._runtime, self._owns_process = jobs, seams, runtime, owns_process
-        self._asked_for = job or named_command(words)
-        self._output = output_options(words)
-        self._begun = Begun()
+    def outcome(self) -> Outcome:
+        """Run the command.
 
-    def run(self, command: Command | BaseException) -> int:
-        """Run a command to its end, or tell of the mistake in its command line; returns the exit status."""
-        separate_stderr()
-        output, runtime = self._output, self._runtime
-        settings = telling_settings(output)
-        log_format = chosen_format(output, settings)
-        configure_logs(verbose=output.verbose, log_format=log_format)
-        answer: CommandResult | None = None
-        with interrupts() as taken, only_log_lines() if log_format == JSON else nullcontext():
-            try:
-                if isinstance(command, BaseException):
-                    raise command
-                if command.result_file is not None:
-                    require_directory(command.result_file)
-                if command.plan_out is not None:
-                    require_new_file(command.plan_out, "plan")
-                seams = self._seams
-                if self._owns_process and self._works_on_data(command.name):
-                    start_lean()
-                    seams = seams.of_own_process()
-                with telling(command, settings, log_format, runtime) as listener:
-                    surroundings = Surroundings(
-                        seams=seams, listener=listener, interrupts=taken, runtime=runtime, begun=self._begun
-                    )
-                    answer = self._answer(command, surroundings)
-                    taken.spare_delivery()
-            except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
-                taken.spare_delivery()
-                # When the work is done, a signal ends no more than the wait for those who are told of it.
-                answer = answer or self._failure(failure, taken)
-                if output.verbose:
-                    say_traceback(failure)
-            status = _deliver(answer, output)
-            if not isinstance(command, BaseException):
-                notify(command, settings, log_format, answer.document, status, runtime)
-            return status
-
-    def _answer(self, command: Command, surroundings: Surroundings) -> CommandResult:
-        if command.name == CONFIG_SHOW:
-            return self._config(command, surroundings)
-        if command.name in VERBS:
-            verb = VERBS[command.name]
-            outcome = run_verb(command, verb, surroundings)
-            changes, shows, texts = verb.changes or verb.also_changes, verb.for_people, verb.texts
-        else:
-            job = self._jobs[command.name]
-            if command.match is None:
-                outcome, shows = JobRun(command, job, surroundings).outcome(), job.for_people
+        Raises:
+            IcekeepError: any error of the configuration, the table or the command.
+        """
+        command, spec, state = self._command, self._spec, self._state
+        if spec.scope is CommandScope.PLAN:
+            # The run is that of the job whose plan it is.
+            outcome: Outcome = resolve(spec.run)(command, self._context, **command.arguments)
+            return outcome
+        state.start(command.name, command.arguments, self._context.runtime)
+        context = self._context = self._context.in_run(command.conf)
+        only_looks = bool(command.dry_run or command.arguments.get("lists") or command.arguments.get("dry_run"))
+        changes = spec.changes_tables and not only_looks
+        state.is_read_only = not changes
+        if spec.scope not in (CommandScope.TABLE, CommandScope.NEW_TABLE):
+            with recorded(state, None, context) as recording:
+                recording.start()
+                outcome = self._without_table()
+                recording.finish(outcome)
+            return outcome
+        catalogs = known_catalogs(command.conf, context.seams)
+        reference = find_table(catalogs, command.table, command.catalog)
+        state.table = reference.full_name
+        place = place_of(catalogs, reference, context) if changes else None
+        with recorded(state, place, context) as recording:
+            if spec.scope is CommandScope.NEW_TABLE:
+                outcome = self._on_new_table(reference, recording)
+            elif spec.changes:
+                outcome = self._committed(reference, recording)
             else:
-                outcome, shows = resolve(_ON_MATCHING)(command, job, surroundings), _SHOWS_MATCHING
-            changes, texts = job.plan is not None, {}
-        about = " ".join(filter(None, (outcome.job, outcome.table or command.match)))
-        words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
-        if outcome.plan:
-            words += (
-                f"; the plan is in {outcome.plan.path}, and `{_applying(outcome.plan.path, command)}` carries it out"
-            )
-        table = str(outcome.table) if outcome.table else None
-        for_people: Callable[[], Mapping[str, Any]] | None = None
-        if shows is not None and outcome.status != HELD:
-            more = () if table is None or command.name in VERBS else (CommandsOn(table, command.conf),)
-            for_people = partial(_for_people, shows, outcome.result, more, table, command.conf)
-        text = partial(resolve(texts[command.output].make), outcome.result) if command.output in texts else None
-        may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
-        document = with_commands_completed(plain_values(outcome), table, command.conf)
-        return CommandResult(
-            _exit_status(outcome, surroundings.interrupts),
-            document,
-            title=words,
-            may_have_changed=may_have_changed,
-            for_people=for_people,
-            text=text,
+                outcome = self._on_table(reference, recording, changes=changes)
+            recording.finish(outcome)
+        return outcome
+
+    def _keywords(self) -> dict[str, Any]:
+        """What the command's function takes beside what it is about."""
+        listener = {"listener": self._context.listener} if self._spec.takes_listener else {}
+        return {**self._command.arguments, **listener}
+
+    def _on_new_table(self, reference: TableReference, recording: Recording) -> Outcome:
+        runtime = self._context.runtime
+        catalog = resolve(self._context.seams.open_catalog)(reference.catalog, runtime=runtime)
+        recording.table_loaded(Position())
+        with reference.catalog.placing():
+            result = resolve(self._spec.run)(catalog, parse_identifier(reference.name), **self._keywords())
+        after = Position(result.current_snapshot_id, result.metadata_location)
+        return self._state.outcome("done", result, runtime, after=after)
+
+    def _load(self, reference: TableReference, recording: Recording) -> tuple[Table, str | None]:
+        arguments = self._command.arguments
+        ref = arguments.get("branch") or arguments.get("name")
+        load = resolve(self._context.seams.load_table)
+        table: Table = load(reference, runtime=self._context.runtime).for_run(self._state.run)
+        recording.table_loaded(position_of(table, ref))
+        return table, ref
+
+    def _committed(self, reference: TableReference, recording: Recording) -> Outcome:
+        dry_run = self._command.dry_run
+        table, ref = self._load(reference, recording)
+        catalog = Rehearsal(table.catalog, table.storage) if dry_run else WatchedCatalog(table.catalog)
+        now = resolve(self._spec.run)(catalog.over(table), **self._command.arguments)
+        result = _changed(now, catalog.last_swap, is_rehearsal=dry_run)
+        status, after = ("planned", None) if dry_run else ("done", position_of(now, ref))
+        return self._state.outcome(status, result, self._context.runtime, is_dry_run=dry_run, after=after)
+
+    def _on_table(self, reference: TableReference, recording: Recording, *, changes: bool) -> Outcome:
+        table, ref = self._load(reference, recording)
+        with Session(f"icekeep {self._command.name} {self._command.table}", self._context) as session:
+            spark = {"spark": session.started} if self._spec.takes_spark else {}
+            result = resolve(self._spec.run)(table, **self._keywords(), **spark)
+        after = position_after(table, ref) if changes else None
+        is_plan, status = bool(self._command.arguments.get("dry_run")), getattr(result, "status", "done")
+        return self._state.outcome(status, result, self._context.runtime, is_dry_run=is_plan, after=after)
+
+    def _without_table(self) -> Outcome:
+        command, spec, context = self._command, self._spec, self._context
+        function, keywords = resolve(spec.run), self._keywords()
+        match spec.scope:
+            case CommandScope.FLEET:
+                outcome: Outcome = function(command, context)
+                return outcome
+            case CommandScope.CATALOGS:
+                if (text := spec.texts.get(command.output)) is not None:
+                    keywords |= text.arguments
+                    if text.check is not None:
+                        resolve(text.check)()
+                catalogs = partial(known_catalogs, command.conf, context.seams)
+                with Session(f"icekeep {command.name}", context) as spark:
+                    result = function(catalogs, command.catalog, spark.started, **keywords)
+            case CommandScope.POLICIES:
+                # A scheduler asks `runs` what became of a job, whatever is wrong with a policy that it does not run.
+                known = known_catalogs(command.conf, context.seams, checks_schedules=command.name != "runs")
+                opens = partial(resolve(context.seams.open_catalog), runtime=context.runtime)
+                result = function(known.config, known, opens, command.catalog, **keywords)
+            case _:
+                result = function(**keywords)
+        return self._state.outcome(getattr(result, "status", "done"), result, context.runtime)
+
+
+def _changed(after: Table, swap: Swap | None, *, is_rehearsal: bool) -> TableChanged:
+    """What moved, by the swap itself: where references were in the very table that it replaced, whatever others did meanwhile."""
+    if swap is None or not swap.is_in(after):
+        return TableChanged(
+            has_effect=False,
+            adds_snapshot=False,
+            previous_metadata_location=after.metadata_location,
+            metadata_location=after.metadata_location,
+            refs=(),
         )
-
-    def _works_on_data(self, name: str) -> bool:
-        """Whether a command needs what jobs need: PyArrow, and Spark where there is much to do."""
-        return name in self._jobs or (name in VERBS and VERBS[name].may_start_spark)
-
-    def _config(self, command: Command, surroundings: Surroundings) -> CommandResult:
-        from icekeep.operations.commands.config_show import show_config
-
-        begun, runtime = self._begun, self._runtime
-        begun.begin(command.name, command.arguments, runtime)
-        known = known_catalogs(command.conf, surroundings.seams)
-        shown = show_config(known.config, known.all().values(), os.environ)
-        outcome = begun.outcome("done", shown, runtime)
-        return CommandResult(outcome.exit_status, plain_values(outcome), title="configuration")
-
-    def _failure(self, failure: BaseException, taken: Interrupts) -> CommandResult:
-        begun, conf = self._begun, self._output.conf
-        ended = how_it_ended(failure, taken.signal, begun)
-        message = ended.error.message
-        ours = our_error(failure)
-        if ended.status != INTERRUPTED and ours is not None:
-            message = completed(begun.named(ours.worded(flags_by_argument(self._asked_for or ""))), begun.table, conf)
-            ended = msgspec.structs.replace(ended, error=msgspec.structs.replace(ended.error, message=message))
-        elif ended.status != INTERRUPTED:
-            message = f"unexpected error: {one_line(failure)}; please report it, --verbose shows more"
-        return CommandResult(
-            ended.exit_status, plain_values(begun.failed(self._asked_for, ended, self._runtime)), error=message
-        )
+    hidden = swap.added_ids if is_rehearsal else frozenset()
+    refs = [_ref_changed(update, swap.base, hidden) for update in swap.updates]
+    # A commit may name a snapshot by a reference that it drops again.
+    known = swap.base.metadata.refs.keys() | after.metadata.refs.keys()
+    return TableChanged(
+        has_effect=True,
+        adds_snapshot=bool(swap.added_ids),
+        previous_metadata_location=swap.base.metadata_location,
+        metadata_location=None if is_rehearsal else after.metadata_location,
+        refs=tuple(ref for ref in refs if ref is not None and ref.ref in known),
+    )
 
 
-def _for_people(shows: str, result: Any, more: Sequence[Any], table: str | None, conf: str | None) -> Mapping[str, Any]:
-    shown: Mapping[str, Any] = with_commands_completed(resolve(shows)(result, *more), table, conf)
-    return shown
-
-
-def _applying(path: str, command: Command) -> str:
-    return shlex.join(["icekeep", "apply", path, *config_words(command.conf)])
-
-
-def _exit_status(outcome: Outcome, taken: Interrupts) -> int:
-    """What the process returns; after an interrupt of which the outcome tells what was done, what the signal asks for."""
-    number = taken.signal if outcome.status == INTERRUPTED else None
-    return outcome.exit_status if number is None else 128 + number
-
-
-def _deliver(answer: CommandResult, output: OutputOptions) -> int:
-    """Put the answer where it was wanted; what cannot be delivered makes a success a failure.
-
-    That of a command which may have committed is one in part: exit status 1 says that nothing was.
-    """
-    status = answer.status
-    if answer.error:
-        kind = answer.document["error"]["kind"]
-        say_error(answer.error, {"kind": kind, "exit_status": answer.status})
-    try:
-        if output.result_file is not None:
-            write_result_file(output.result_file, answer.document)
-    except Exception as failure:  # noqa: BLE001 - the answer must still reach stdout
-        status = answer.status or _undelivered(answer, failure)
-    try:
-        _print(answer, output)
-        sys.stdout.flush()
-    except OSError as failure:
-        # Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # A reader that has gone has seen enough.
-        if not isinstance(failure, BrokenPipeError):
-            status = _undelivered(answer, failure)
-    except Exception as failure:  # noqa: BLE001 - what was committed stays, however it is shown
-        status = _undelivered(answer, failure)
-        if output.verbose:
-            say_traceback(failure)
-    return status
-
-
-def _undelivered(answer: CommandResult, failure: Exception) -> int:
-    """Say that the answer did not get where it was wanted, and what the status is therefore."""
-    done = "; the command itself is done, and what it committed stays" if answer.may_have_changed else ""
-    status = answer.status or (PARTIAL if answer.may_have_changed else FAILURE)
-    say_error(f"{one_line(failure)}{done}", {"kind": UNDELIVERED, "exit_status": status})
-    return status
-
-
-def _print(answer: CommandResult, output: OutputOptions) -> None:
-    if output.format == "json":
-        print(format_json(answer.document, sys.stdout.encoding))
-    elif answer.text is not None:
-        write_text(answer.text(), sys.stdout)
-    elif not answer.error:
-        shown = answer.document["result"] if answer.for_people is None else answer.for_people()
-        print_tables(answer.title, shown, sys.stdout, output.look)
+def _ref_changed(update: Update, base: Table, hidden: frozenset[int]) -> RefChanged | None:
+    """What an update does to a reference, `None` if nothing; the ids in `hidden` are left out."""
+    if not isinstance(update, SetSnapshotRef | RemoveSnapshotRef):
+        return None
+    before = base.metadata.refs.get(update.ref_name)
+    after = update.ref if isinstance(update, SetSnapshotRef) else None
+    kind = after or before
+    return RefChanged(
+        ref=update.ref_name,
+        type="" if kind is None else kind.type,
+        previous_snapshot_id=None if before is None else before.snapshot_id,
+        current_snapshot_id=None if after is None or after.snapshot_id in hidden else after.snapshot_id,
+        max_ref_age_ms=None if after is None else after.max_ref_age_ms,
+        max_snapshot_age_ms=None if after is None else after.max_snapshot_age_ms,
+        min_snapshots_to_keep=None if after is None else after.min_snapshots_to_keep,
+    )

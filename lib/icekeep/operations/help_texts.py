@@ -104,7 +104,6 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def flags(self) -> list[str]:
-        """The long flags that it takes."""
         return [flag for flag in self._option_string_actions if flag.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
@@ -112,7 +111,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def listing(title: str, summaries: Mapping[str, str]) -> str:
-    """Names and what they do, as the foot of a help text."""
     column = max([18, *map(len, summaries)]) + 2
     lines = [
         textwrap.fill(summary, _width(), initial_indent=f"  {name:<{column}}", subsequent_indent=" " * (column + 2))
@@ -122,7 +120,6 @@ def listing(title: str, summaries: Mapping[str, str]) -> str:
 
 
 def option_names(job: Job) -> tuple[str, ...]:
-    """The names that `--option` takes."""
     if job.options is None:
         return ()
     cls: Any = resolve(job.options)
@@ -134,12 +131,12 @@ def foot_of_job(job: Job) -> str:
     parts = [examples_text(job.name, job.examples)]
     if job.options is not None:
         cls: Any = resolve(job.options)
-        told = [f"{one.encode_name}{_default(one.default)}" for one in msgspec.structs.fields(cls)]
+        shown = [f"{one.encode_name}{_default(one.default)}" for one in msgspec.structs.fields(cls)]
         title = (
             "options of --option; one without a default here goes by the table or by other options, or sets no limit:"
         )
         listed = textwrap.fill(
-            ", ".join(told), _width(), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+            ", ".join(shown), _width(), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
         )
         parts.append(f"{title}\n{listed}")
     return "\n\n".join([*parts, EXIT_STATUSES])

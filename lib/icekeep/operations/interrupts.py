@@ -3,12 +3,9 @@
 Spark installs a handler of its own for Ctrl-C that fails in the middle of a call to the JVM, so ours is put back when the
 session is there.
 
-Interrupts of jobs that run side by side in threads of one process: a signal reaches the main thread alone.
-
-A job whose run is being stopped ends where it tells of a step, or where it sleeps: in its own thread, once, and not while it
-cleans up after something else, though that waits for no longer than some seconds then for what is out of reach. So it is with a
-signal in a process that has one job: a second one breaks no clean-up that the first one began, and threads that a job has begun
-end their work as it tells them.
+A signal reaches the main thread alone. A job in a thread of a process that runs several ends where it reports a step, or where
+it sleeps: once, and not while it cleans up after something else, though that waits at most some seconds then for what is out of
+reach. So it is with a signal in a process that has one job: a second one breaks no clean-up that the first one began.
 
 The death of spark-submit, noticed by the Python driver that it started.
 
@@ -176,7 +173,6 @@ class JobInterrupts:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run has to end."""
         return self._stop.is_set()
 
     @property
@@ -190,7 +186,6 @@ class JobInterrupts:
         return cast(Runtime, stoppable)
 
     def listener(self, listener: Listener) -> Listener:
-        """Passes events of a job on; between steps the job can end."""
         return _Stopped(listener, self)
 
 
@@ -262,14 +257,14 @@ def ending_when_abandoned(
     thread = threading.Thread(target=watch, name="watchdog", daemon=True)
     thread.start()
     try:
-        with telling_of_a_dead_jvm(runtime):
+        with explaining_dead_jvm(runtime):
             yield
     finally:
         over.set()
 
 
 @contextmanager
-def telling_of_a_dead_jvm(runtime: Runtime) -> Iterator[None]:
+def explaining_dead_jvm(runtime: Runtime) -> Iterator[None]:
     """Say of what the block raises that the JVM is gone, where nothing else explains it.
 
     Raises:

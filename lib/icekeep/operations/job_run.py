@@ -25,21 +25,21 @@ from icekeep.maintenance.saved_plans import AlreadyApplied, GivenPlan, refuse_ot
 from icekeep.operations.arguments import Command
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.configuration.file import read_config
-from icekeep.operations.interrupts import ending_when_abandoned, telling_of_a_dead_jvm
+from icekeep.operations.interrupts import ending_when_abandoned, explaining_dead_jvm
 from icekeep.operations.jobs import Seams, resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
-from icekeep.operations.plan_files.writing import (
+from icekeep.operations.plan_files import (
     AppliedBefore,
-    Made,
+    PlanSource,
     PlanWritten,
     absolute_arguments,
     applied_before,
     dropped_before,
     write_exact,
 )
-from icekeep.operations.policy_calls import Held, require_policy, wanted_now
+from icekeep.operations.policy_calls import Held, policy_command, require_policy
 from icekeep.operations.recording import RecordDestination, Recording, cpu_pace_of, recorded, require_catalog
-from icekeep.operations.surroundings import Surroundings
+from icekeep.operations.run_context import RunContext
 from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE
 from icekeep.planning.spark.session import current_properties
 from icekeep.runs import Run, application_id, new_run
@@ -65,15 +65,10 @@ class JobRun:
     """
 
     def __init__(
-        self,
-        command: Command,
-        job: Job,
-        surroundings: Surroundings,
-        run: Run | None = None,
-        given: GivenPlan | None = None,
+        self, command: Command, job: Job, context: RunContext, run: Run | None = None, given: GivenPlan | None = None
     ) -> None:
-        self._command, self._job, self._surroundings, self._run, self._given = command, job, surroundings, run, given
-        self._begun, self._runtime, self._seams = surroundings.begun, surroundings.runtime, surroundings.seams
+        self._command, self._job, self._context, self._run, self._given = command, job, context, run, given
+        self._state, self._runtime, self._seams = context.state, context.runtime, context.seams
 
     def outcome(self) -> Outcome:
         """Run the job or, with `--dry-run`, plan it; with `--plan-out` the plan is written to a file.
@@ -82,62 +77,67 @@ class JobRun:
             UnavailableError: the process that started this one is gone already.
             IcekeepError: any error of the configuration, the table or the job.
         """
-        command, job, begun, runtime = self._command, self._job, self._begun, self._runtime
+        command, job, state, runtime = self._command, self._job, self._state, self._runtime
         # A process that takes itself for abandoned would refuse to commit what hours of work made.
         check_submitter(runtime)
         run = self._run or new_run(command.name, runtime, policy=command.policy)
         if self._given is not None:
             run = run_of_plan(self._given, job.name, runtime)
-        begun.begin(command.name, command.arguments, runtime, run)
-        begun.only_tells, begun.changes_by_commits = command.dry_run, job.asks is CatalogChange.COMMIT
-        surroundings = self._surroundings = self._surroundings.in_run(command.conf)
-        shared = surroundings.shared
-        catalogs = shared.catalogs if shared is not None else known_of_policy(command, command.policy, surroundings)
+        state.start(command.name, command.arguments, runtime, run)
+        state.is_read_only, state.changes_by_commits = command.dry_run, job.asks is CatalogChange.COMMIT
+        context = self._context = self._context.in_run(command.conf)
+        shared = context.shared
+        catalogs = (
+            shared.catalogs
+            if shared is not None
+            else known_catalogs(command.conf, self._seams, checks_schedules=command.policy is None)
+        )
         reference = find_table(catalogs, command.table, command.catalog)
-        begun.table = reference.full_name
+        state.table = reference.full_name
         if command.policy is not None:
             require_policy(catalogs.config, command.policy)
         # Wrong arguments are refused before a table is loaded.
-        now_ms = begun.started_ms if self._given is None else self._given.created_ms
+        now_ms = state.started_ms if self._given is None else self._given.created_ms
         arguments = parse_arguments(command.arguments, job, now_ms)
-        place = None if command.dry_run else place_of(catalogs, reference, surroundings)
+        place = None if command.dry_run else place_of(catalogs, reference, context)
         # A run that has begun already has its pace too.
         if job.has_estimate and self._run is None:
-            pace = cpu_pace_of(job.name, reference.full_name, catalogs.runs, reference.catalog, os.environ, runtime)
-            begun.run = msgspec.structs.replace(run, cpu_pace=pace)
-        with recorded(begun, place, surroundings) as recording:
+            pace = cpu_pace_of(
+                job.name, reference.full_name, catalogs.config.runs, reference.catalog, os.environ, runtime
+            )
+            state.run = msgspec.structs.replace(run, cpu_pace=pace)
+        with recorded(state, place, context) as recording:
             if command.policy is None:
                 return self._carried_out(reference, partial(self._load, reference), arguments, catalogs, recording)
             table = self._load(reference)
             try:
-                wanted = wanted_now(command, job, catalogs.config, table, begun.started_ms)
+                wanted = policy_command(command, job, catalogs.config, table, state.started_ms)
             except UsageError:
                 # The caller's own mistake is no failure of the policy's job, which would put off its next nights.
-                recording.goes_by(command.arguments, only_tells=True)
+                recording.override_arguments(command.arguments, is_read_only=True)
                 raise
             if isinstance(wanted, Held):
                 return self._held(wanted, table, recording)
             self._command = wanted
-            recording.goes_by(wanted.arguments, only_tells=wanted.dry_run)
+            recording.override_arguments(wanted.arguments, is_read_only=wanted.dry_run)
             arguments = parse_arguments(wanted.arguments, job, now_ms)
             return self._carried_out(reference, lambda: table, arguments, catalogs, recording)
 
     def _load(self, reference: TableReference) -> Any:
-        """The table, as the run that works on it carries it."""
-        shared = self._surroundings.shared
+        shared = self._context.shared
         if shared is not None:
-            return shared.load(reference).for_run(self._begun.run)
-        return resolve(self._seams.load_table)(reference, runtime=self._runtime).for_run(self._begun.run)
+            return shared.load(reference).for_run(self._state.run)
+        return resolve(self._seams.load_table)(reference, runtime=self._runtime).for_run(self._state.run)
 
     def _held(self, held: Held, table: Any, recording: Recording) -> Outcome:
         """The outcome of a job that its policy holds: it is no run of the job, and so not written down."""
         # A driver on a cluster has a session even so.
         with self._session():
             pass
-        recording.goes_by(self._begun.arguments, only_tells=True)
-        recording.found(position_of(table))
-        outcome = self._begun.outcome(held.status, held, self._runtime)
-        recording.ended(outcome)
+        recording.override_arguments(self._state.arguments, is_read_only=True)
+        recording.table_loaded(position_of(table))
+        outcome = self._state.outcome(held.status, held, self._runtime)
+        recording.finish(outcome)
         return outcome
 
     def _carried_out(
@@ -148,29 +148,36 @@ class JobRun:
         catalogs: Catalogs,
         recording: Recording,
     ) -> Outcome:
-        """Do the work, or plan it, and say what came of it."""
         command, branch = self._command, self._command.arguments.get("branch")
         is_plan = command.dry_run and self._job.plan is not None
         table, work = self._work(reference, load, arguments, is_plan=is_plan)
         if table is None:
-            recording.began()
+            recording.start()
         else:
-            recording.found(position_of(table, branch))
-        made = None if command.plan_out is None or table is None else self._plan_made(reference, table)
+            recording.table_loaded(position_of(table, branch))
+        source: PlanSource | None = None
+        if command.plan_out is not None and table is not None:
+            now_ms = self._state.started_ms
+            absolute = absolute_arguments(self._job, command.arguments, now_ms)
+            source = PlanSource(
+                job=self._job.name, name=reference.full_name, table=table, created_ms=now_ms, arguments=absolute
+            )
         written: PlanWritten | msgspec.UnsetType = msgspec.UNSET
-        shared = self._surroundings.shared is not None
-        watched = telling_of_a_dead_jvm(self._runtime) if shared else looked_after(self._surroundings)
+        shared = self._context.shared is not None
+        watched = explaining_dead_jvm(self._runtime) if shared else with_watchdog(self._context)
         with watched, _recording_looks(recording), self._session() as spark:
             result = work(spark)
-            if made is not None:
+            if source is not None:
                 # While the session is there that the plan was made in.
-                written = write_exact(str(command.plan_out), result, made, catalogs.prices, self._surroundings.listener)
+                written = write_exact(
+                    str(command.plan_out), result, source, catalogs.config.prices, self._context.listener
+                )
                 result = result.shown
         status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")
         changes = self._job.plan is not None and not command.dry_run
         after = position_after(table, branch) if changes and table is not None else None
-        outcome = self._begun.outcome(status, result, self._runtime, is_dry_run=command.dry_run, after=after)
-        recording.ended(outcome)
+        outcome = self._state.outcome(status, result, self._runtime, is_dry_run=command.dry_run, after=after)
+        recording.finish(outcome)
         return msgspec.structs.replace(outcome, plan=written)
 
     def _work(
@@ -190,7 +197,7 @@ class JobRun:
                 name,
                 unreadable,
                 spark=spark.started,
-                run=self._begun.run,
+                run=self._state.run,
                 **self._with(arguments),
             )
         except NotFoundError as error:
@@ -198,7 +205,7 @@ class JobRun:
                 raise
             before = dropped_before(job.name, given, error, lambda: self._open(reference).identity)
             return None, lambda spark: before
-        self._begun.location = table.metadata.location
+        self._state.location = table.metadata.location
         if job.asks is not None:
             check_change(table.catalog, job.asks)
         if given is None:
@@ -220,24 +227,19 @@ class JobRun:
 
     def _with(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a job's function, with what all its functions take beside."""
-        return {**arguments, "listener": self._surroundings.listener} if self._job.takes_listener else {**arguments}
+        return {**arguments, "listener": self._context.listener} if self._job.takes_listener else {**arguments}
 
     def _open(self, reference: TableReference) -> Any:
         return resolve(self._seams.open_catalog)(reference.catalog, runtime=self._runtime)
 
-    def _plan_made(self, reference: TableReference, table: Any) -> Made:
-        now_ms = self._begun.started_ms
-        told = absolute_arguments(self._job, self._command.arguments, now_ms)
-        return Made.of(self._job, reference.full_name, table, now_ms, told)
-
     @contextmanager
     def _session(self) -> Iterator[Any]:
         """What starts Spark: of all jobs of this process, or of this run alone, with which it ends."""
-        shared = self._surroundings.shared
+        shared = self._context.shared
         if shared is not None:
             yield shared.session
             return
-        with Session(f"icekeep {self._command.name} {self._command.table}", self._surroundings) as spark:
+        with Session(f"icekeep {self._command.name} {self._command.table}", self._context) as spark:
             spark.start_on_cluster()
             yield spark
 
@@ -251,24 +253,24 @@ def _recording_looks(recording: Recording) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def looked_after(surroundings: Surroundings) -> Iterator[None]:
+def with_watchdog(context: RunContext) -> Iterator[None]:
     """Work of this process, which ends where it is abandoned, and tells of files that are read slowly."""
     # It needs Arrow, which help and mistakes do without.
     from icekeep.planning.decoder import warning_of_slow_reads
 
-    listener = surroundings.listener
-    with ending_when_abandoned(surroundings.runtime, listener), warning_of_slow_reads(listener):
+    listener = context.listener
+    with ending_when_abandoned(context.runtime, listener), warning_of_slow_reads(listener):
         yield
 
 
-def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surroundings) -> RecordDestination:
+def place_of(catalogs: Catalogs, reference: TableReference, context: RunContext) -> RecordDestination:
     """Where a run on a table is written down; raises `ConfigError` where its table of runs is in no catalog."""
-    require_catalog(catalogs.runs, catalogs)
+    require_catalog(catalogs.config.runs, catalogs)
 
     def open_catalog(name: str) -> Any:
-        return resolve(surroundings.seams.open_catalog)(catalogs.get(name), runtime=surroundings.runtime)
+        return resolve(context.seams.open_catalog)(catalogs.get(name), runtime=context.runtime)
 
-    return RecordDestination(catalogs.runs, reference.catalog, open_catalog)
+    return RecordDestination(catalogs.config.runs, reference.catalog, open_catalog)
 
 
 def position_after(table: Any, branch: str | None) -> Position:
@@ -284,11 +286,6 @@ def known_catalogs(conf: str | None, seams: Seams, *, checks_schedules: bool = T
     """The catalogs of the YAML file, of Spark's configuration and of PyIceberg's; see `read_config`."""
     config = read_config(conf, checks_schedules=checks_schedules)
     return Catalogs(config, partial(spark_properties, seams), os.environ, Path.cwd())
-
-
-def known_of_policy(command: Command, policy: str | None, surroundings: Surroundings) -> Catalogs:
-    """The same for what a command does in the name of a policy: a wrong schedule of another one is no error then."""
-    return known_catalogs(command.conf, surroundings.seams, checks_schedules=policy is None)
 
 
 def spark_properties(seams: Seams) -> Mapping[str, str]:
@@ -321,9 +318,9 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
         metadata.snapshot(snapshot_id)
 
 
-def parse_arguments(told: Mapping[str, Any], job: Job, now_ms: int) -> dict[str, Any]:
+def parse_arguments(given: Mapping[str, Any], job: Job, now_ms: int) -> dict[str, Any]:
     """The job's keyword arguments; what was not given is left to the job, but for the filter and the options."""
-    arguments = dict(told)
+    arguments = dict(given)
     kinds = {setting.kind for setting in job.settings}
     if SettingKind.FILTER in kinds:
         arguments["where"] = parse_where(arguments["where"], now_ms) if "where" in arguments else ALWAYS_TRUE
@@ -333,50 +330,42 @@ def parse_arguments(told: Mapping[str, Any], job: Job, now_ms: int) -> dict[str,
     return arguments
 
 
-def is_in_cluster_mode(seams: Seams) -> bool:
-    """Whether this driver was put on the cluster: YARN takes an application that ends without a session for one that failed."""
-    if SUBMITTED_VARIABLE not in os.environ:
-        return False
-    properties: Mapping[str, str] = resolve(seams.live_properties)()
-    return properties.get("spark.submit.deployMode") == "cluster"
-
-
 class Session:
     """The session of one run: started once, when any thread first asks for it, and stopped for certain if it is its own."""
 
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
-        self._name, self._surroundings = name, surroundings
+    def __init__(self, name: str, context: RunContext) -> None:
+        self._name, self._context = name, context
         self._session: Any = None
         self._lock = threading.Lock()
 
     def started(self) -> Any:
-        """The running session."""
         with self._lock:
             if self._session is None:
                 self._session = self._started()
             return self._session
 
     def start_on_cluster(self) -> None:
-        """Start it where this driver was put on the cluster, as `is_in_cluster_mode` says."""
-        if is_in_cluster_mode(self._surroundings.seams):
+        """Start it where this driver was put on the cluster: YARN takes an application without a session for one that failed."""
+        properties = spark_properties(self._context.seams) if SUBMITTED_VARIABLE in os.environ else {}
+        if properties.get("spark.submit.deployMode") == "cluster":
             self.started()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._session is not None and self._surroundings.spark is None:
-            resolve(self._surroundings.seams.stop_session)(self._session)
+        if self._session is not None and self._context.spark is None:
+            resolve(self._context.seams.stop_session)(self._session)
 
     def _started(self) -> Any:
-        listener, seams, given = self._surroundings.listener, self._surroundings.seams, self._surroundings.spark
+        listener, seams, given = self._context.listener, self._context.seams, self._context.spark
         if given is None:
             listener.on(StepStarted(_START))
             spark = resolve(seams.build_session)(self._name)
             listener.on(StepFinished(_START))
         else:
             spark = given()
-        self._surroundings.begun.app_id = application_id()
+        self._context.state.app_id = application_id()
         cancel = resolve(seams.cancel_jobs)
-        self._surroundings.interrupts.install(lambda: cancel(spark))
+        self._context.interrupts.install(lambda: cancel(spark))
         return spark

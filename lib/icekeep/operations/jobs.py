@@ -28,11 +28,7 @@ POLICY_JOBS: tuple[str, ...] = tuple(
 
 
 def resolve(name: str) -> Callable[..., Any]:
-    """Import what a "module:function" names.
-
-    Raises:
-        UsageError: it needs a package that is not installed.
-    """
+    """Import what a "module:function" names."""
     module, _, attribute = name.partition(":")
     try:
         found: Callable[..., Any] = getattr(import_module(module), attribute)
@@ -61,10 +57,6 @@ class Seams(msgspec.Struct, frozen=True, kw_only=True):
     live_properties: str
     open_catalog: str = "icekeep.operations.loading:open_settings"
     build_own_session: str | None = None
-
-    def of_own_process(self) -> "Seams":
-        """The same in a process that belongs to the command alone."""
-        return msgspec.structs.replace(self, build_session=self.build_own_session or self.build_session)
 
 
 # All that is imported late, when its turn has come: help and mistakes answer at once and need no Spark.

@@ -36,11 +36,7 @@ def configured_catalogs(conf: str | None) -> Catalogs:
 def open_settings(
     settings: CatalogSettings, *, environ: Mapping[str, str] | None = None, runtime: Runtime = SYSTEM
 ) -> Catalog:
-    """Open a catalog from its settings.
-
-    Raises:
-        ConfigError: a property is wrong, or refers to an environment variable that is not set.
-    """
+    """Open a catalog from its settings."""
     with settings.placing():
         return open_catalog(settings.name, settings.resolved(os.environ if environ is None else environ), runtime)
 
@@ -56,5 +52,4 @@ def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table
 
 
 def spark_properties() -> Mapping[str, str]:
-    """Spark's configuration, as far as it is known without starting Spark."""
     return current_properties(os.environ)

@@ -14,12 +14,8 @@ LISTED = "`icekeep --help` lists them"
 """Where names of jobs and commands are listed."""
 
 
-def require_known(word: str, known: Sequence[str], what: str, listed: str) -> None:
-    """Refuse a word that is not among those that are known; the arguments are those of `unknown_word`.
-
-    Raises:
-        UsageError: with what may be meant.
-    """
+def validate_choice(word: str, known: Sequence[str], what: str, listed: str) -> None:
+    """Refuse a word that is not among those that are known; the arguments are those of `unknown_word`."""
     if word not in known:
         raise unknown_word(word, known, what, listed)
 
@@ -86,25 +82,21 @@ def unknown_command(
     if command is None:
         return UsageError(f"there is no {what} {word!r}, and no command does {same}; {listed}", given=word)
     if for_help:
-        told = command.partition(" --")[0]
-        hint = f"`icekeep help {told}` is that of the command that does {same}"
+        shown = command.partition(" --")[0]
+        hint = f"`icekeep help {shown}` is that of the command that does {same}"
     else:
         hint = f"`icekeep {command}` does {same}"
     return UsageError(f"there is no {what} {word!r}; {hint}", given=word)
 
 
 def unknown_action(group: str, word: str, actions: Sequence[str]) -> UsageError:
-    """The error for a second word that none of the commands has that begin with a group's name."""
+    """The error for a second word, perhaps missing or a flag, that no command has which begins with a group's name."""
+    if not word or word.startswith("-"):
+        named = ", ".join(f"`icekeep {group} {one}`" for one in actions)
+        return UsageError(f"say what `icekeep {group}` is to do: {named}")
     near = near_words(word, actions)
     hint = did_you_mean(f"{group} {one}" for one in near) if near else f"`icekeep {group} --help` lists them"
     return UsageError(f"there is no command {f'{group} {word}'!r}; {hint}", given=word)
-
-
-def missing_action(group: str, actions: Sequence[str]) -> UsageError:
-    """The error for a group's name alone, or with flags behind it: it is no command without a second word."""
-    return UsageError(
-        f"say what `icekeep {group}` is to do: {', '.join(f'`icekeep {group} {one}`' for one in actions)}"
-    )
 
 
 def flag_before_command(
@@ -130,8 +122,8 @@ def flag_before_command(
             f"{command} has no flag {flag!r}; `icekeep {command} --help` lists those that it has", given=flag
         )
     if flag in elsewhere():
-        told = f"`icekeep {command or 'COMMAND'} {flag} ...`"
-        return UsageError(f"flag {flag!r} stands before the command; write {told}", given=flag)
+        shown = f"`icekeep {command or 'COMMAND'} {flag} ...`"
+        return UsageError(f"flag {flag!r} stands before the command; write {shown}", given=flag)
     near = near_words(flag.lstrip("-"), [one.removeprefix("--") for one in own])
     hint = did_you_mean(f"--{one}" for one in near) if near else "see icekeep --help"
     return UsageError(f"there is no flag {flag!r} before the command; {hint}", given=flag)
@@ -181,5 +173,5 @@ def table_without_flag(words: Sequence[str], command: str, own: Collection[str])
     if first.startswith("-") or "--table" not in own or any(one.partition("=")[0] == "--table" for one in words):
         return None
     flag = "--match" if "*" in first and "--match" in own else "--table"
-    told = shlex.join(["icekeep", *command.split(), flag, *words])
-    return UsageError(f"{first!r} stands without a flag; write `{told}`", given=first)
+    shown = shlex.join(["icekeep", *command.split(), flag, *words])
+    return UsageError(f"{first!r} stands without a flag; write `{shown}`", given=first)

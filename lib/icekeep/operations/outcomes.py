@@ -1,12 +1,8 @@
-"""What went wrong, as one of our errors where it is one, in one line where it is not.
+"""What every command ends with, as a document, an outcome or an error; and the exit statuses that go with them.
 
-An error that a task raised reaches the driver as text inside an exception of Spark's, under the traceback of the worker.
-
-What every command ends with, as a document: an outcome, or an error; and the exit statuses that go with them.
-
-`SCHEMA_VERSION` stands in each document. The rule: it is raised where a field goes, gets another name, another type or another
-meaning, or where a value that was always there may be null. Fields that are added, new words for `status`, and new commands
-leave it as it is, so a reader passes over what it does not know. `icekeep schema` prints the schema.
+`SCHEMA_VERSION` stands in each document. It is raised where a field goes, gets another name, another type or another meaning, or
+where a value that was always there may be null. Fields that are added, new words for `status`, and new commands leave it as it
+is, so a reader passes over what it does not know. `icekeep schema` prints the schema.
 """
 
 import logging
@@ -29,7 +25,7 @@ from icekeep.errors import (
     one_line,
     refused_threads,
 )
-from icekeep.operations.plan_files.writing import PlanWritten
+from icekeep.operations.plan_files import PlanWritten
 from icekeep.operations.runbooks import INTERRUPTED as INTERRUPTED_KIND
 from icekeep.operations.runbooks import UNEXPECTED, address_of
 from icekeep.runs import FAILED, INTERRUPTED, REFUSED, Run, new_run
@@ -61,8 +57,8 @@ def describe_error(failure: BaseException) -> dict[str, Any]:
     ours = our_error(failure)
     if ours is None:
         return {"kind": UNEXPECTED, "message": one_line(failure), "help": address_of(UNEXPECTED)}
-    told = {"kind": ours.kind, "message": ours.message, "help": address_of(ours.kind)}
-    return {**told, **({"facts": ours.facts} if ours.facts else {})}
+    error = {"kind": ours.kind, "message": ours.message, "help": address_of(ours.kind)}
+    return {**error, **({"facts": ours.facts} if ours.facts else {})}
 
 
 _LOG = logging.getLogger(__name__)
@@ -119,11 +115,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_status(self) -> int:
-        """What the process returns."""
         return _EXIT_STATUSES.get(self.status, DONE)
 
 
-class ErrorTold(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong: `kind` is a stable name, `message` one line, `help` the command that says what to do.
 
     `facts` are the values in the message, left out where there are none.
@@ -148,7 +143,7 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int | msgspec.UnsetType = msgspec.UNSET
     ended_ms: int
     exit_status: int
-    error: ErrorTold
+    error: ErrorInfo
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -159,16 +154,16 @@ class Position(msgspec.Struct, frozen=True):
     table_location: str | None = None
 
 
-class Begun(msgspec.Struct):
+class RunState(msgspec.Struct):
     """What is known of a run so far, for whoever tells how it ends.
 
     Attributes:
         location: of the table, by which errors name it; `None` before it is loaded.
         app_id: the Spark application that it started; it has ended when the run is written down.
-        only_tells: whether it changes nothing, and only reports the state or what it would do.
+        is_read_only: whether it changes nothing, and only reports the state or what it would do.
         changes_by_commits: whether all that it changes in a table it changes by commits, which are counted in `commits_count` as
             they land: an interrupt during one is an unknown outcome.
-        told: which of its beginning and its end listeners have heard of.
+        reported: which of its beginning and its end listeners have heard of.
     """
 
     run: Run | None = None
@@ -178,12 +173,12 @@ class Begun(msgspec.Struct):
     started_ms: int = 0
     before: Position | None = None
     app_id: str | None = None
-    only_tells: bool = False
+    is_read_only: bool = False
     changes_by_commits: bool = False
     commits_count: int = 0
-    told: set[str] = msgspec.field(default_factory=set)
+    reported: set[str] = msgspec.field(default_factory=set)
 
-    def begin(self, job: str, arguments: Mapping[str, Any], runtime: Runtime, run: Run | None = None) -> Run:
+    def start(self, job: str, arguments: Mapping[str, Any], runtime: Runtime, run: Run | None = None) -> Run:
         """The run begins; it is made here unless somebody has made it already."""
         self.run = run or new_run(job, runtime)
         self.arguments, self.started_ms = arguments, runtime.now_ms()
@@ -193,7 +188,6 @@ class Begun(msgspec.Struct):
     def outcome(
         self, status: str, result: Any, runtime: Runtime, *, is_dry_run: bool = False, after: Position | None = None
     ) -> Outcome:
-        """The document of a run that has come to its end."""
         assert self.run is not None
         moved: dict[str, Any] = {}
         if after is not None and self.before is not None:
@@ -216,7 +210,7 @@ class Begun(msgspec.Struct):
             **moved,
         )
 
-    def failed(self, job: str | None, ended: "FailedRun", runtime: Runtime) -> ErrorDocument:
+    def error_document(self, job: str | None, ended: "FailedRun", runtime: Runtime) -> ErrorDocument:
         """The document of one that has failed, as which `job` was asked for."""
         return ErrorDocument(
             job=job,
@@ -228,7 +222,7 @@ class Begun(msgspec.Struct):
             **({} if self.run is None else self._names(self.run)),
         )
 
-    def left(self) -> str:
+    def interrupt_note(self) -> str:
         """What an interrupt leaves of the run, as the end of a sentence; empty where that is not known."""
         if self.commits_count:
             stay = (
@@ -239,7 +233,7 @@ class Begun(msgspec.Struct):
             return f"; {stay}, run it again for the rest"
         if not self.changes_by_commits:
             return ""
-        return "; nothing was changed" if self.only_tells else "; nothing was committed, the table is as it was"
+        return "; nothing was changed" if self.is_read_only else "; nothing was committed, the table is as it was"
 
     def named(self, message: str) -> str:
         """A message about the table at its location, as one about the table that was asked for."""
@@ -257,19 +251,19 @@ class FailedRun(msgspec.Struct, frozen=True):
 
     status: str
     exit_status: int
-    error: ErrorTold
+    error: ErrorInfo
 
 
 _MORE_THAN_INTERRUPTED = (OutcomeUnknownError, SafetyError, UnsupportedError)
 """What a job ends with for a reason of its own, whoever ends it."""
 
 
-def how_it_ended(failure: BaseException, signal: Signals | None, begun: Begun, *, is_part: bool = False) -> FailedRun:
+def run_failure(failure: BaseException, signal: Signals | None, state: RunState, *, is_part: bool = False) -> FailedRun:
     """What a failure of a run means.
 
     Args:
         signal: the one that was taken meanwhile.
-        begun: the run, whose table an error line names.
+        state: the run, whose table an error line names.
         is_part: of a job in a thread of a run over many tables: a signal, which only the main thread gets, reaches it as the
             failure of the Spark jobs that are cancelled.
     """
@@ -279,13 +273,13 @@ def how_it_ended(failure: BaseException, signal: Signals | None, begun: Begun, *
     if isinstance(failure, SystemExit | KeyboardInterrupt) or (signal is not None and not is_more):
         name = "SIGINT" if signal is None else signal.name
         exit_status = _BY_SIGINT if signal is None else 128 + signal
-        message = f"interrupted by {name}{begun.left()}" + (f": {ours.message}" if ours is not None else "")
-        told = ErrorTold(kind=INTERRUPTED_KIND, message=message, help=address_of(INTERRUPTED_KIND))
-        return FailedRun(INTERRUPTED, exit_status, told)
+        message = f"interrupted by {name}{state.interrupt_note()}" + (f": {ours.message}" if ours is not None else "")
+        error = ErrorInfo(kind=INTERRUPTED_KIND, message=message, help=address_of(INTERRUPTED_KIND))
+        return FailedRun(INTERRUPTED, exit_status, error)
     exit_status = FAILURE if ours is None else ours.exit_status
     status = REFUSED if exit_status == SafetyError.exit_status else FAILED
-    told = ErrorTold(**describe_error(failure))
-    return FailedRun(status, exit_status, msgspec.structs.replace(told, message=begun.named(told.message)))
+    error = ErrorInfo(**describe_error(failure))
+    return FailedRun(status, exit_status, msgspec.structs.replace(error, message=state.named(error.message)))
 
 
 def position_of(table: Table, ref: str | None = None) -> Position:

@@ -1,12 +1,11 @@
-"""A job that is called in the name of a policy (`--policy`): what is wanted of it on the table by now.
+"""A job that is called in the name of a policy (`--policy`): what the policy says now of the job on the table.
 
-Who calls it may have decided hours ago, or by the file alone, as schedulers do. The table's owner, its catalog and the file are
-asked again, as `maintain` asks them: so a job that is switched off by now does nothing, one that is only to be observed is a
-dry run, and it is done by the settings that are in force. Conditions (`when`) are not asked: only a look at the table's health
-could answer.
+The caller may have decided hours ago, or by the file alone, as schedulers do. The table's owner, its catalog and the file are
+asked again, as `maintain` asks them: a job that is switched off does nothing, one that is only to be observed is a dry run, and
+it is done by the settings that are in force. Conditions (`when`) are not asked: only a look at the table's health could answer.
 
-So who calls it gives no settings. Where settings are given they are somebody's own word, such as a longer retention, a branch or
-the hash of an approved plan, and that is never thrown away: unless the policy says the same, nothing is begun.
+A caller that gives settings, such as a longer retention, a branch or the hash of an approved plan, means them: unless the policy
+says the same, nothing is begun.
 """
 
 from collections.abc import Mapping
@@ -45,15 +44,11 @@ def require_policy(config: Configuration, name: str) -> None:
         raise config.wrong_schedules[name]
 
 
-def wanted_now(command: Command, job: Job, config: Configuration, table: Table, told_ms: int) -> Command | Held:
+def policy_command(command: Command, job: Job, config: Configuration, table: Table, read_ms: int) -> Command | Held:
     """The command of a job as its policy wants it of a table by now, or why it may not begin.
 
     Args:
-        told_ms: when the command was read; what the policy says of ages is counted from then, as what the command says is.
-
-    Raises:
-        UsageError: the policy gives the job a setting that it cannot take, or the command gives one that the policy does not.
-        UnavailableError: the catalog, which stores policies, is out of reach.
+        read_ms: when the command was read; what the policy says of ages is counted from then, as what the command says is.
     """
     policy = command.policy
     assert policy is not None
@@ -62,7 +57,7 @@ def wanted_now(command: Command, job: Job, config: Configuration, table: Table, 
     if held_by is not None:
         return Held(held_by=held_by)
     rule = next(one for one in found.jobs if one.job == job.name)
-    arguments = _arguments(rule, told_ms)
+    arguments = _arguments(rule, read_ms)
     given, wanted = _by_setting(command.arguments, job), _by_setting(arguments, job)
     more = [flag for flag in given if flag not in wanted]
     if more:

@@ -17,8 +17,8 @@ from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import RUNS, CatalogSettings, RunsSettings, resolve_references
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import resolve
-from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended
-from icekeep.operations.surroundings import Surroundings
+from icekeep.operations.outcomes import Outcome, Position, RunState, run_failure
+from icekeep.operations.run_context import RunContext
 from icekeep.runs import application_id
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spelling import named_or_known
@@ -55,10 +55,6 @@ def records_of(
 
     Args:
         is_read: whether it is only read, and need not be writable.
-
-    Raises:
-        ConfigError: the configuration names a place that makes no sense.
-        UnsupportedError: it names another kind of database.
     """
     if not runs.is_enabled:
         return None
@@ -66,8 +62,11 @@ def records_of(
     if uri is not None:
         return _records(resolve_references(_URI, uri, environ), runtime)
     path = beside_warehouse(catalog, environ)
-    can_use = path is not None and (_can_write(path) or (is_read and os.path.isfile(path)))
-    return _records(f"sqlite:///{path}", runtime) if can_use else None
+    if path is None:
+        return None
+    # No directory is made for it.
+    can_write = os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK) and not os.path.isdir(path)
+    return _records(f"sqlite:///{path}", runtime) if can_write or (is_read and os.path.isfile(path)) else None
 
 
 def beside_warehouse(catalog: CatalogSettings, environ: Mapping[str, str]) -> str | None:
@@ -116,31 +115,31 @@ class Recording:
         keeper: what writes; `None` where nothing does.
     """
 
-    def __init__(self, begun: Begun, keeper: "RunKeeper | None", surroundings: Surroundings) -> None:
-        self._begun, self.keeper = begun, keeper
-        self._listener, self._runtime = surroundings.listener, surroundings.runtime
-        self._is_part = surroundings.shared is not None
+    def __init__(self, state: RunState, keeper: "RunKeeper | None", context: RunContext) -> None:
+        self._state, self.keeper = state, keeper
+        self._listener, self._runtime = context.listener, context.runtime
+        self._is_part = context.shared is not None
 
     @property
     def looks(self) -> "RunRecords | None":
         """Where the run keeps its looks at catalogs, and finds those of other runs."""
         return None if self.keeper is None else self.keeper.records
 
-    def goes_by(self, arguments: Mapping[str, Any], *, only_tells: bool) -> None:
+    def override_arguments(self, arguments: Mapping[str, Any], *, is_read_only: bool) -> None:
         """Before the work: it is done with other arguments than were given, or changes nothing and so is not written down."""
-        self._begun.arguments = arguments
-        if only_tells:
-            self._begun.only_tells, self.keeper = True, None
+        self._state.arguments = arguments
+        if is_read_only:
+            self._state.is_read_only, self.keeper = True, None
 
-    def found(self, before: Position) -> None:
+    def table_loaded(self, before: Position) -> None:
         """It is known where the table is, and the work begins."""
-        self._begun.before, self._begun.location = before, before.table_location
-        self.began()
+        self._state.before, self._state.location = before, before.table_location
+        self.start()
 
-    def began(self) -> None:
+    def start(self) -> None:
         """The work begins on a table that cannot be loaded, or on many."""
-        self._tell_beginning()
-        before = self._begun.before
+        self._report_start()
+        before = self._state.before
         if self.keeper is not None:
             self.keeper.begin(
                 arguments=self._arguments(),
@@ -148,11 +147,11 @@ class Recording:
                 metadata_location_before=before and before.metadata_location,
             )
 
-    def ended(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """It came to an outcome."""
-        told = msgspec.structs.asdict(outcome)
-        moved = {name: told[name] for name in told if name.endswith("_after") and told[name] is not msgspec.UNSET}
-        self._tell_end(
+        values = msgspec.structs.asdict(outcome)
+        moved = {name: values[name] for name in values if name.endswith("_after") and values[name] is not msgspec.UNSET}
+        self._report_end(
             outcome.status,
             outcome.exit_status,
             result=outcome.result,
@@ -168,11 +167,13 @@ class Recording:
             **self._processor_time(outcome),
         )
 
-    def failed(self, failure: BaseException, signal: Signals | None) -> None:
+    def fail(self, failure: BaseException, signal: Signals | None) -> None:
         """It came to an error."""
-        ended = how_it_ended(failure, signal, self._begun, is_part=self._is_part)
-        self._tell_beginning()
-        self._tell_end(ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message)
+        ended = run_failure(failure, signal, self._state, is_part=self._is_part)
+        self._report_start()
+        self._report_end(
+            ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message
+        )
         self._end(
             status=ended.status,
             exit_status=ended.exit_status,
@@ -183,51 +184,51 @@ class Recording:
 
     def _processor_time(self, outcome: Outcome) -> Mapping[str, int]:
         """What a job estimated and took that says both, from which its next runs learn; the estimate by rates alone."""
-        run, estimated = self._begun.run, getattr(outcome.result, "estimated", None)
+        run, estimated = self._state.run, getattr(outcome.result, "estimated", None)
         if run is None or estimated is None or outcome.dry_run:
             return {}
         return {"estimated_cpu_ms": round(estimated.cpu_ms / run.cpu_pace), "cpu_ms": outcome.result.cpu_ms}
 
     def _arguments(self) -> Mapping[str, Any]:
         """As they are written down; with the hash of the plan that it was given, where it was."""
-        run = self._begun.run
+        run = self._state.run
         plan = {} if run is None or run.plan is None else {"plan": run.plan}
-        return {**plain_values(self._begun.arguments), **plan}
+        return {**plain_values(self._state.arguments), **plan}
 
-    def _tell_beginning(self) -> None:
-        begun, before = self._begun, self._begun.before or Position()
+    def _report_start(self) -> None:
+        state, before = self._state, self._state.before or Position()
         # A run over many tables may be written down in several places.
-        if _BEGINNING in begun.told:
+        if _BEGINNING in state.reported:
             return
-        begun.told.add(_BEGINNING)
-        assert begun.run is not None
-        told = RunStarted(
-            run_id=begun.run.run_id,
-            job=begun.run.job,
-            started_ms=begun.started_ms,
-            table=begun.table or "",
-            policy=begun.run.policy,
-            parent_id=begun.run.parent_id,
+        state.reported.add(_BEGINNING)
+        assert state.run is not None
+        started = RunStarted(
+            run_id=state.run.run_id,
+            job=state.run.job,
+            started_ms=state.started_ms,
+            table=state.table or "",
+            policy=state.run.policy,
+            parent_id=state.run.parent_id,
             is_one_of_many=self._is_part,
-            only_tells=begun.only_tells,
-            arguments=begun.arguments,
+            only_tells=state.is_read_only,
+            arguments=state.arguments,
             table_location=before.table_location,
             metadata_location=before.metadata_location,
             snapshot_id=before.snapshot_id,
         )
-        self._listener.on(told)
+        self._listener.on(started)
 
-    def _tell_end(self, status: str, exit_status: int, **known: Any) -> None:
-        if _END in self._begun.told:
+    def _report_end(self, status: str, exit_status: int, **known: Any) -> None:
+        if _END in self._state.reported:
             return
-        self._begun.told.add(_END)
-        assert self._begun.run is not None
-        run_id, now_ms = self._begun.run.run_id, self._runtime.now_ms()
+        self._state.reported.add(_END)
+        assert self._state.run is not None
+        run_id, now_ms = self._state.run.run_id, self._runtime.now_ms()
         self._listener.on(RunEnded(run_id=run_id, status=status, exit_status=exit_status, ended_ms=now_ms, **known))
 
     def _end(self, **known: Any) -> None:
         if self.keeper is not None:
-            self.keeper.end(app_id=self.keeper.record.app_id or self._begun.app_id or application_id(), **known)
+            self.keeper.end(app_id=self.keeper.record.app_id or self._state.app_id or application_id(), **known)
 
 
 class RecordDestination(msgspec.Struct, frozen=True):
@@ -239,36 +240,36 @@ class RecordDestination(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def recorded(begun: Begun, place: RecordDestination | None, surroundings: Surroundings) -> Iterator[Recording]:
-    """Write down how the block ends that raises; who returns says so by `ended`.
+def recorded(state: RunState, place: RecordDestination | None, context: RunContext) -> Iterator[Recording]:
+    """Write down how the block ends that raises; who returns says so by `finish`.
 
     Args:
         place: `None` for a run that is not written down, such as a rehearsal.
-        surroundings: whose runtime, listener and interrupts the run has.
+        context: whose runtime, listener and interrupts the run has.
     """
-    recording = Recording(begun, None if place is None else _keeper(begun, place, surroundings), surroundings)
+    recording = Recording(state, None if place is None else _keeper(state, place, context), context)
     try:
         yield recording
     except BaseException as failure:
-        recording.failed(failure, surroundings.interrupts.signal)
+        recording.fail(failure, context.interrupts.signal)
         raise
 
 
-def _keeper(begun: Begun, place: RecordDestination, surroundings: Surroundings) -> "RunKeeper | None":
-    assert begun.run is not None
-    runs, listener = place.runs, surroundings.listener
+def _keeper(state: RunState, place: RecordDestination, context: RunContext) -> "RunKeeper | None":
+    assert state.run is not None
+    runs, listener = place.runs, context.listener
     records = None
     try:
-        records = records_of(runs, place.catalog, os.environ, runtime=surroundings.runtime)
+        records = records_of(runs, place.catalog, os.environ, runtime=context.runtime)
         also = None if runs.table is None or not runs.is_enabled else _appending(runs.table, place, records)
         if records is None and also is None:
             return None
-        record = resolve(_NEW_RECORD)(begun.run, begun.table or "", begun.started_ms)
+        record = resolve(_NEW_RECORD)(state.run, state.table or "", state.started_ms)
         keeper: RunKeeper = resolve(_KEEPER)(
-            records, record, surroundings.runtime, listener, keep_ms=runs.keep_ms, also=also
+            records, record, context.runtime, listener, keep_ms=runs.keep_ms, also=also
         )
     except Exception as error:  # noqa: BLE001 - the run's work does not hang on it
-        listener.on(Warned(f"run {begun.run.run_id} is not written down: {one_line(error)}"))
+        listener.on(Warned(f"run {state.run.run_id} is not written down: {one_line(error)}"))
         return None
     return keeper
 
@@ -288,8 +289,3 @@ def _appending(name: str, place: RecordDestination, records: "RunRecords | None"
 def _records(uri: str, runtime: Runtime) -> "RunRecords":
     records: RunRecords = getattr(resolve(_RECORDS), "at")(uri, runtime)  # noqa: B009
     return records
-
-
-def _can_write(path: str) -> bool:
-    """Whether a file can be made, or written to, without a directory being made for it."""
-    return os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK) and not os.path.isdir(path)

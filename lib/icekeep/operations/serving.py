@@ -131,7 +131,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _SECONDS
 
     def version_string(self) -> str:
-        """What the header `Server` says: nothing of versions."""
         return "icekeep"
 
     def do_GET(self) -> None:
@@ -185,8 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.send_header(
-            "Content-Security-Policy",
-            f"{answer.policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+            "Content-Security-Policy", f"{answer.policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
         self.send_header("Content-Type", f"{answer.content_type}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

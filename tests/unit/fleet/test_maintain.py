@@ -229,8 +229,8 @@ def test_estimates_go_by_the_cores_that_work(world, monkeypatch):
     monkeypatch.setattr(ranking, "TASK_BYTES", 1)
     fleet = fleet_of(world, Jobs())
     asked = []
-    looking = replace(fleet.looking, slots=lambda work_bytes: asked.append(work_bytes) or 64)
-    plan = plan_maintain(replace(fleet, looking=looking))
+    settings = replace(fleet.settings, slots=lambda work_bytes: asked.append(work_bytes) or 64)
+    plan = plan_maintain(replace(fleet, settings=settings))
     assert max(asked) == max(job.estimate_bytes for table in plan.tables for job in table.jobs) // 2
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from icekeep.fleet.job import Works
-from icekeep.fleet.overview import Leases
+from icekeep.fleet.job import WorkerPool
+from icekeep.fleet.overview import TableLeases
 from kit.cases import scaled, seeds
 from simulation.nights import Simulation, Violation
 
@@ -26,11 +26,11 @@ def test_where_the_record_of_runs_fails_nothing_is_lost(seed):
 
 
 BREAKS = {
-    "no lease": lambda patch: patch.setattr(Leases, "take", lambda self, table: None),
-    "what others did is not asked": lambda patch: patch.setattr(Leases, "last_of", once(Leases.last_of)),
-    "a job is forgotten": lambda patch: patch.setattr(Works, "_note", lambda self, *_: True),
+    "no lease": lambda patch: patch.setattr(TableLeases, "take", lambda self, table: None),
+    "what others did is not asked": lambda patch: patch.setattr(TableLeases, "last_of", once(TableLeases.last_of)),
+    "a job is forgotten": lambda patch: patch.setattr(WorkerPool, "_note", lambda self, *_: True),
     "the lease of a dead run is kept for ever": lambda patch: patch.setattr(
-        Leases, "_has_ended", lambda self, *_: False
+        TableLeases, "_has_ended", lambda self, *_: False
     ),
 }
 

@@ -7,8 +7,8 @@ import pytest
 
 from icekeep.errors import UsageError
 from icekeep.operations.arguments import OutputOptions, named_command, output_options, parse_command, parser_of
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.verbs import VERBS
 from kit.cases import for_each
 
 NOW_MS = 1_767_225_600_000
@@ -37,7 +37,7 @@ def test_only_settings_that_were_given_are_passed_on():
 def test_every_flag_with_one_value_is_refused_where_it_is_given_twice():
     """Also on the scripts of jobs; a flag without a value says the same twice."""
     given = {"--output": "json", "--log-format": "json", "--color": "never"}
-    for name in (*JOBS, *VERBS):
+    for name in (*JOBS, *COMMANDS):
         parser = parser_of(name, NOW_MS)
         valued = [
             action.option_strings[0]
@@ -357,7 +357,7 @@ def test_the_command_alone_shows_its_help_and_is_a_mistake(capsys):
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-@pytest.mark.parametrize("name", [None, *JOBS, *VERBS])
+@pytest.mark.parametrize("name", [None, *JOBS, *COMMANDS])
 def test_help_fits_the_terminal(name, width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     with pytest.raises(SystemExit):
@@ -367,12 +367,12 @@ def test_help_fits_the_terminal(name, width, capsys, monkeypatch):
 
 @pytest.mark.parametrize("name", ["apply", "report", "runs", "maintain"])
 def test_the_examples_in_a_command_s_help_are_command_lines_of_it(name, capsys):
-    assert VERBS[name].examples
-    for example in VERBS[name].examples:
+    assert COMMANDS[name].examples
+    for example in COMMANDS[name].examples:
         words = shlex.split(example.partition(" > ")[0])
         assert parse_command([name, *words], None, NOW_MS).name == name
     shown = helped(name, capsys)
-    assert all(f"  icekeep {name} {example}".rstrip() + "\n" in shown for example in VERBS[name].examples)
+    assert all(f"  icekeep {name} {example}".rstrip() + "\n" in shown for example in COMMANDS[name].examples)
     assert "  4    a safety check refused, or a plan does not hold any more" in shown
 
 

@@ -7,7 +7,7 @@ from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import interrupts
 from icekeep.operations.job_run import JobRun, check_arguments
 from icekeep.operations.jobs import resolve
-from icekeep.operations.surroundings import Surroundings
+from icekeep.operations.run_context import RunContext
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Operation, Predicate
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
@@ -54,8 +54,8 @@ def run(name, table="db.t", *, dry_run=False, runtime=None, seams=SEAMS, listene
         arguments=arguments,
     )
     with interrupts() as taken:
-        surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime or FakeRuntime())
-        return JobRun(command, JOBS[name], surroundings).outcome()
+        context = RunContext(seams=seams, listener=listener, interrupts=taken, runtime=runtime or FakeRuntime())
+        return JobRun(command, JOBS[name], context).outcome()
 
 
 def test_a_job_runs_on_its_table_in_a_session_that_is_stopped():

@@ -94,7 +94,7 @@ print(*sys.modules, file=sys.stderr)
 THREADS = """
 import os
 {given}
-from icekeep.operations.command_run import start_lean
+from icekeep.operations.process_run import start_lean
 start_lean()
 import sys
 print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
@@ -112,7 +112,7 @@ def threads_of(given=""):
 POOL = """
 import resource
 {given}
-from icekeep.operations.command_run import start_lean
+from icekeep.operations.process_run import start_lean
 start_lean()
 import os, sys
 import pyarrow as pa

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from icekeep import cli
 from icekeep.errors import ConflictError, OutcomeUnknownError, SafetyError, TryAgainError
-from icekeep.operations import receivers
+from icekeep.operations import listeners
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.shown.notification import message_of
 from icekeep.secrets import without_secrets
@@ -37,7 +37,7 @@ def _world(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "conf").mkdir()
     # A machine that is busy with other tests may take seconds to import what is sent by.
-    monkeypatch.setattr(receivers, "_NOTIFYING_MS", 60_000)
+    monkeypatch.setattr(listeners, "_NOTIFYING_MS", 60_000)
     with restored_logging():
         yield
 
@@ -222,7 +222,7 @@ def test_what_cannot_be_sent_is_one_line_without_the_address_and_the_status_stay
 @pytest.mark.slow
 @pytest.mark.server
 def test_a_service_that_hangs_is_left(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(receivers, "_NOTIFYING_MS", 700)
+    monkeypatch.setattr(listeners, "_NOTIFYING_MS", 700)
     with http_sink(hangs=True) as server:
         configure(tmp_path, {"url": webhook(server), "when": ["success"]})
         assert run(*COMPACT) == 0

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,7 @@ from icekeep.maintenance import compact as compaction
 from icekeep.maintenance import expire as expiration
 from icekeep.maintenance.expire.job import ExpireSnapshotsRequest
 from icekeep.maintenance.saved_plans import ExactPlan, PlanCost, PlanLine
-from icekeep.operations.plan_files.format import VERSION, read_plan_file
-from icekeep.operations.plan_files.writing import Made, absolute_arguments, given_of, write_exact
+from icekeep.operations.plan_files import VERSION, PlanSource, absolute_arguments, given_of, read_plan_file, write_exact
 from icekeep.spec.filters.parsing import parse_where
 from kit.cases import cases, for_each
 
@@ -28,15 +28,14 @@ LINES = (
     PlanLine(do="rewrite", kind="data file", name="s3://lake/é.parquet", group=0, size_bytes=5, state="ab"),
     PlanLine(do="apply", kind="position delete file", name="s3://lake/d.parquet", group=0, size_bytes=7),
 )
-MADE = Made(
-    job="compact",
-    table="local.db.events",
-    table_uuid="u-1",
-    location="s3://lake/db/events",
+CATALOG = "sql sqlite:///lake.db local"
+TABLE: Any = SimpleNamespace(
+    metadata=SimpleNamespace(table_uuid="u-1", location="s3://lake/db/events"),
     metadata_location="s3://lake/db/events/metadata/v1.metadata.json",
-    created_ms=1_700_000_000_000,
-    arguments={"where": "id > 5"},
-    catalog="sql sqlite:///lake.db local",
+    catalog=SimpleNamespace(identity=CATALOG),
+)
+MADE = PlanSource(
+    job="compact", name="local.db.events", table=TABLE, created_ms=1_700_000_000_000, arguments={"where": "id > 5"}
 )
 
 
@@ -79,7 +78,7 @@ def test_what_was_written_is_read(path: Path) -> None:
     assert (file.totals.read_bytes, file.totals.requests_count, file.totals.currency) == (5, 2, "EUR")
     given = given_of(file)
     assert (given.approve, given.snapshot_id, given.created_ms) == ("ff", 7, MADE.created_ms)
-    assert (given.catalog, given.decided_by) == (MADE.catalog, decided)
+    assert (given.catalog, given.decided_by) == (CATALOG, decided)
     assert file.head.arguments == {"where": "id > 5"}
 
 
@@ -175,7 +174,7 @@ def test_files_of_all_versions_are_read(version: int) -> None:
     """They are never written anew: where this fails the format has changed, and its version is to be raised."""
     file = read_plan_file(str(GOLDEN / f"plan-{version}.jsonl"))
     assert (file.head.version, [*file.lines()], file.head.approve) == (version, [*LINES], "ff")
-    known = (None, None) if version == 1 else (MADE.catalog, {"sort order": "1 (ab)"})
+    known = (None, None) if version == 1 else (CATALOG, {"sort order": "1 (ab)"})
     assert (file.head.catalog, file.head.decided_by) == known
 
 

@@ -33,7 +33,7 @@ def rehearsal(table):
 
 def test_a_rehearsed_commit_gives_the_table_after_it_and_changes_nothing(catalog, table, rehearsal):
     before, swaps = stored(catalog), len(catalog.swaps)
-    result = commit(rehearsal.watched(table), AppendFiles(files=files("c")), runtime=catalog.runtime)
+    result = commit(rehearsal.over(table), AppendFiles(files=files("c")), runtime=catalog.runtime)
     assert result.changed
     assert result.table.metadata.current_snapshot_id == result.snapshot_id
     assert result.table.metadata.current_snapshot.summary["total-data-files"] == "3"
@@ -43,7 +43,7 @@ def test_a_rehearsed_commit_gives_the_table_after_it_and_changes_nothing(catalog
 
 def test_a_rehearsed_commit_reads_what_it_has_written(catalog, table, rehearsal):
     before = stored(catalog)
-    appended = commit(rehearsal.watched(table), AppendFiles(files=files("c")), runtime=catalog.runtime).table
+    appended = commit(rehearsal.over(table), AppendFiles(files=files("c")), runtime=catalog.runtime).table
     assert live(appended) == {"a": 1, "b": 1, "c": 1}
     assert stored(catalog) == before
 
@@ -52,20 +52,20 @@ def test_a_rehearsal_sees_the_conflict_that_the_commit_would_meet(catalog, table
     first = table.metadata.snapshots[0].snapshot_id
     add(table, "c")
     with pytest.raises(ConflictError, match="main was moved"):
-        rollback_to_snapshot(rehearsal.watched(table), first)
+        rollback_to_snapshot(rehearsal.over(table), first)
 
 
 def test_a_rehearsal_refuses_metadata_that_could_not_be_written(catalog, table, rehearsal):
     change = ChangeProperties(updates={"write.metadata.compression-codec": "zstd"})
     with pytest.raises(PropertyError, match="compression-codec"):
-        commit(rehearsal.watched(table), change, runtime=catalog.runtime)
+        commit(rehearsal.over(table), change, runtime=catalog.runtime)
 
 
 def test_the_last_swap_has_the_table_that_was_replaced(catalog, table):
     first = table.metadata.snapshots[0].snapshot_id
     watched = WatchedCatalog(catalog)
     catalog.follow(after(lambda: create_tag(catalog.load(table.identifier), "theirs", first), then=CONFLICTS), COMMITS)
-    done = create_tag(watched.watched(table), "ours")
+    done = create_tag(watched.over(table), "ours")
     assert watched.last_swap.base.metadata.refs.keys() == {"main", "theirs"}
     assert watched.last_swap.is_in(done)
     assert done.metadata_location == catalog.load(table.identifier).metadata_location
@@ -74,7 +74,7 @@ def test_the_last_swap_has_the_table_that_was_replaced(catalog, table):
 
 def test_a_commit_that_has_nothing_to_do_asks_for_no_swap(catalog, table):
     watched = WatchedCatalog(catalog)
-    rollback_to_snapshot(watched.watched(table), table.metadata.current_snapshot_id)
+    rollback_to_snapshot(watched.over(table), table.metadata.current_snapshot_id)
     assert watched.last_swap is None
 
 
@@ -82,7 +82,7 @@ def test_a_swap_that_was_refused_and_had_nothing_to_do_afterwards_is_not_in_the_
     watched = WatchedCatalog(catalog)
     second = table.metadata.current_snapshot_id
     catalog.follow(after(lambda: create_tag(catalog.load(table.identifier), "v1", second), then=CONFLICTS))
-    done = create_tag(watched.watched(table), "v1")
+    done = create_tag(watched.over(table), "v1")
     assert not watched.last_swap.is_in(done)
 
 
@@ -93,7 +93,7 @@ def test_a_swap_whose_answer_was_wrong_is_in_the_table_that_has_its_snapshot(cat
     staged = third.metadata.current_snapshot_id
     back = add(rollback_to_snapshot(third, table.metadata.current_snapshot_id), "d")
     catalog.follow(answer)
-    done = commit(watched.watched(back), CherryPick(staged), runtime=catalog.runtime)
+    done = commit(watched.over(back), CherryPick(staged), runtime=catalog.runtime)
     assert watched.last_swap.is_in(done.table)
     assert watched.last_swap.added_ids == {done.snapshot_id}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.verbs import VERBS
 from kit.lake import Lake
 from kit.shell import ROOT
 
@@ -23,7 +23,7 @@ class Without:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Without())
 """
-COMMANDS = """
+SCRIPT = """
 import json
 from icekeep.cli import main
 from icekeep.operations.commands import demo
@@ -112,8 +112,8 @@ def test_no_command_needs_spark_for_small_tables(tmp_path: Path) -> None:
     (tmp_path / "conf/icekeep.yaml").write_text(json.dumps(settings))
     wanted = commands(table.metadata_location, str(table.metadata.current_snapshot_id))
     # `ref publish` wants a snapshot that is staged.
-    assert wanted.keys() >= (JOBS.keys() | VERBS.keys()) - {"ref publish"}
-    done = run(COMMANDS, tmp_path, json.dumps([[*name.split(), *words] for name, words in wanted.items()]))
+    assert wanted.keys() >= (JOBS.keys() | COMMANDS.keys()) - {"ref publish"}
+    done = run(SCRIPT, tmp_path, json.dumps([[*name.split(), *words] for name, words in wanted.items()]))
     assert done.returncode == 0, done.stderr
     statuses = json.loads(done.stdout.splitlines()[-1])
     assert {name: s for name, s in zip(wanted, statuses, strict=True) if s != 0} == {}, done.stderr

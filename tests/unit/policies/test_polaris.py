@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.catalog.base import StoredPolicy
-from icekeep.operations.configuration.layers import layer_of_told
+from icekeep.operations.configuration.layers import layer_of_settings
 from icekeep.policies.polaris import settings_of_polaris
 from icekeep.policies.table_properties import OWNERS_SETTINGS
 from icekeep.policies.values import LayerKind
@@ -68,7 +68,7 @@ def test_each_type_says_what_its_job_is_told(kind, content, expected):
     assert {one.key: one.text for one in heard.told} == expected
     assert {one.job for one in heard.told} == {TYPES[f"system.{kind}"]}
     assert heard.problems == ()
-    layer, problems = layer_of_told(heard, LayerKind.STORED)
+    layer, problems = layer_of_settings(heard, LayerKind.STORED)
     assert (problems, layer.doubtful_jobs) == ((), frozenset())
     assert layer.jobs[TYPES[f"system.{kind}"]].keys() == expected.keys()
 
@@ -94,7 +94,7 @@ def test_free_keys_that_are_not_known_are_told_and_passed_over():
         ("remove_orphan_files", "'locations' is not taken", False),
         (None, "type 'custom.acme.masking' is none of a job's", False),
     ]
-    layer, _ = layer_of_told(heard, LayerKind.STORED)
+    layer, _ = layer_of_settings(heard, LayerKind.STORED)
     assert (layer.is_doubtful, layer.doubtful_jobs) == (False, frozenset())
 
 
@@ -128,7 +128,7 @@ def test_free_keys_that_are_not_known_are_told_and_passed_over():
     ],
 )
 def test_one_that_cannot_be_read_holds_its_job(content, problem):
-    layer, problems = layer_of_told(settings_of_polaris([stored("snapshot-expiry", content)]), LayerKind.STORED)
+    layer, problems = layer_of_settings(settings_of_polaris([stored("snapshot-expiry", content)]), LayerKind.STORED)
     assert [problem in one.problem for one in problems] == [True]
     assert (layer.is_doubtful, layer.doubtful_jobs) == (False, {"expire_snapshots"})
 
@@ -136,7 +136,7 @@ def test_one_that_cannot_be_read_holds_its_job(content, problem):
 def test_of_two_of_one_type_none_is_taken_for_the_one_that_holds():
     both = [stored("data-compaction", {"enable": False}), stored("data-compaction", {"enable": True})]
     for some in (both, both[::-1]):
-        layer, problems = layer_of_told(settings_of_polaris(some), LayerKind.STORED)
+        layer, problems = layer_of_settings(settings_of_polaris(some), LayerKind.STORED)
         assert layer.doubtful_jobs == {"compact"}
         assert [one.problem for one in problems] == [
             "is a second one of type 'system.data-compaction'; only one can hold"
@@ -147,7 +147,7 @@ def test_keys_that_say_the_same_are_no_contradiction():
     policy = stored(
         "snapshot-expiry", {"enable": True, "max_snapshot_age_days": 3, "config": {"max_snapshot_age_days": "3"}}
     )
-    assert layer_of_told(settings_of_polaris([policy]), LayerKind.STORED)[1] == ()
+    assert layer_of_settings(settings_of_polaris([policy]), LayerKind.STORED)[1] == ()
 
 
 JSON = st.recursive(
@@ -180,7 +180,7 @@ KNOWN = st.sampled_from(
 )
 def test_whatever_is_stored_is_read_or_told_and_says_no_more_than_it_may(kind, enable, own, config):
     policy = StoredPolicy(kind, "p", json.dumps({**own, "config": config, "enable": enable}))
-    layer, problems = layer_of_told(settings_of_polaris([policy]), LayerKind.STORED)
+    layer, problems = layer_of_settings(settings_of_polaris([policy]), LayerKind.STORED)
     job = TYPES[kind]
     assert {*layer.jobs} <= {job}
     names = {key.partition(".")[0] for key in layer.said_of(job)}

@@ -15,24 +15,25 @@ from icekeep.operations.console.values import plain_values
 from icekeep.operations.job_run import JobRun, parse_arguments
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Outcome
-from icekeep.operations.plan_files.format import PlanFile, read_plan_file
-from icekeep.operations.plan_files.writing import (
+from icekeep.operations.plan_files import (
     AppliedBefore,
     ApplyResult,
-    Made,
+    PlanFile,
+    PlanSource,
     PlanWritten,
     absolute_arguments,
     applied_before,
     dropped_before,
     given_of,
+    read_plan_file,
     write_exact,
 )
-from icekeep.operations.surroundings import Surroundings
+from icekeep.operations.run_context import RunContext
 from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.settings import Job
 
 
-def apply_command(command: Command, surroundings: Surroundings, file: str, dry_run: bool = False) -> Outcome:
+def apply_command(command: Command, context: RunContext, file: str, dry_run: bool = False) -> Outcome:
     """Carry out the plan that a command names, or hold it against the table; raises as `apply_plan`."""
     plan = read_plan_file(file)
     job = _job_of(plan)
@@ -43,23 +44,18 @@ def apply_command(command: Command, surroundings: Surroundings, file: str, dry_r
         result_file=None,
         verbose=command.verbose,
         catalog=command.catalog,
-        table=_table_of(plan, command.catalog),
+        # The configuration may call the catalog otherwise by now.
+        table=plan.head.table if command.catalog is None else without_catalog(plan.head.table),
         dry_run=dry_run,
         arguments=plan.head.arguments,
     )
-    outcome = JobRun(own, job, surroundings, given=given_of(plan)).outcome()
+    outcome = JobRun(own, job, context, given=given_of(plan)).outcome()
     result = _result(plan, outcome.status, outcome.result)
     return msgspec.structs.replace(outcome, job=command.name, status=result.status, result=result)
 
 
 def write_plan(
-    table: Table,
-    job: str,
-    path: str,
-    spark: SparkSource = None,
-    *,
-    listener: Listener = SILENT,
-    **arguments: Any,
+    table: Table, job: str, path: str, spark: SparkSource = None, *, listener: Listener = SILENT, **arguments: Any
 ) -> PlanWritten:
     """Write the plan of a job to a file, all of it, and change nothing; `apply_plan` carries it out.
 
@@ -75,10 +71,10 @@ def write_plan(
     check_source(spark)
     known = _known(job)
     now_ms = table.runtime.now_ms()
-    told = absolute_arguments(known, arguments, now_ms)
-    exact = resolve(str(known.exact))(table, spark, listener=listener, **parse_arguments(told, known, now_ms))
-    made = Made.of(known, table.full_name, table, now_ms, told)
-    return write_exact(path, exact, made, None, listener)
+    found = absolute_arguments(known, arguments, now_ms)
+    exact = resolve(str(known.exact))(table, spark, listener=listener, **parse_arguments(found, known, now_ms))
+    source = PlanSource(job=known.name, name=table.full_name, table=table, created_ms=now_ms, arguments=found)
+    return write_exact(path, exact, source, None, listener)
 
 
 def apply_plan(
@@ -117,12 +113,12 @@ def apply_plan(
 
 def applied_shown(result: ApplyResult) -> Mapping[str, Any]:
     """What people see of a plan that was carried out: what the job itself shows of its result."""
-    told: dict[str, Any] = {"plan_of": result.job, "plan_hash": result.plan_hash}
+    found: dict[str, Any] = {"plan_of": result.job, "plan_hash": result.plan_hash}
     if result.applied_before is not None:
-        told["applied_before"] = result.applied_before
-        return told
+        found["applied_before"] = result.applied_before
+        return found
     shows = _known(result.job).for_people
-    return {**told, **(plain_values(result.result) if shows is None else resolve(shows)(result.result))}
+    return {**found, **(plain_values(result.result) if shows is None else resolve(shows)(result.result))}
 
 
 def _known(name: str) -> Job:
@@ -145,19 +141,14 @@ def _job_of(file: PlanFile) -> Job:
     return job
 
 
-def _table_of(file: PlanFile, catalog: str | None) -> str:
-    """The table as a command names it; another catalog may be said, where the configuration calls it otherwise by now."""
-    return file.head.table if catalog is None else without_catalog(file.head.table)
-
-
 def _result(file: PlanFile, status: str, result: Any) -> ApplyResult:
-    told = ApplyResult(status=status, job=file.head.job, plan_hash=file.hash)
+    found = ApplyResult(status=status, job=file.head.job, plan_hash=file.hash)
     if isinstance(result, AppliedBefore):
         return msgspec.structs.replace(
-            told,
+            found,
             status=result.status,
             applied_before=result.applied_before,
             applied_snapshot_id=result.snapshot_id,
             applied_run_id=result.run_id,
         )
-    return msgspec.structs.replace(told, result=result)
+    return msgspec.structs.replace(found, result=result)

@@ -53,7 +53,6 @@ class _Command(msgspec.Struct, frozen=True):
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """The name, and the one with dashes that a job goes by too."""
         return tuple(dict.fromkeys([self.name, self.name.replace("_", "-")])) if self.name in JOBS else (self.name,)
 
     @property
@@ -68,21 +67,16 @@ def completion(*, shell: str) -> CompletionScript:
     Args:
         shell: one of `SCRIPTS`.
     """
-    return CompletionScript(shell=shell, script="\n".join(SCRIPTS[shell](_commands())) + "\n")
+    # Times and the version are in no script.
+    commands = tuple(_below("", command_parser(now_ms=0)))
+    return CompletionScript(shell=shell, script="\n".join(SCRIPTS[shell](commands)) + "\n")
 
 
 def script_text(shown: CompletionScript) -> str:
-    """The script alone, as a file would have it."""
     return shown.script
 
 
-def _commands() -> tuple[_Command, ...]:
-    # Times and the version are in no script.
-    return tuple(_below("", command_parser(now_ms=0)))
-
-
 def _below(name: str, parser: argparse.ArgumentParser) -> Iterator[_Command]:
-    """The command of a parser, and those that begin with its words."""
     parsers: dict[str, argparse.ArgumentParser] = {}
     flags, values = [], []
     for action in parser._actions:
@@ -100,9 +94,9 @@ def _below(name: str, parser: argparse.ArgumentParser) -> Iterator[_Command]:
 
 def _flag(action: argparse.Action, parser: argparse.ArgumentParser) -> _Flag:
     name = next(one for one in action.option_strings if one.startswith("--"))
-    told = parser._get_formatter()._expand_help(action) if action.help else ""
+    text = parser._get_formatter()._expand_help(action) if action.help else ""
     value = None if action.nargs == 0 else _value(action)
-    return _Flag(name, told, value, isinstance(action, argparse._AppendAction))
+    return _Flag(name, text, value, isinstance(action, argparse._AppendAction))
 
 
 def _value(action: argparse.Action) -> _Value:
@@ -227,10 +221,10 @@ def _zsh(commands: tuple[_Command, ...]) -> Iterator[str]:
 
 
 def _zsh_flag(flag: _Flag) -> str:
-    told = f"[{_escaped(flag.help, '[]')}]"
+    text = f"[{_escaped(flag.help, '[]')}]"
     repeats = "*" if flag.repeats else ""
     return (
-        f"{repeats}{flag.name}{told}" if flag.value is None else f"{repeats}{flag.name}={told}{_zsh_value(flag.value)}"
+        f"{repeats}{flag.name}{text}" if flag.value is None else f"{repeats}{flag.name}={text}{_zsh_value(flag.value)}"
     )
 
 

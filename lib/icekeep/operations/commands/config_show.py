@@ -53,14 +53,13 @@ class ConfigShown(msgspec.Struct, frozen=True):
 
 
 def show_config(config: Configuration, catalogs: Iterable[CatalogSettings], environ: Mapping[str, str]) -> ConfigShown:
-    """The report on a configuration, by catalog and key."""
     catalogs = [*catalogs]
     properties = [
         PropertyShown(settings.name, key, masked(key, settings.properties[key]), settings.sources[key])
         for settings in catalogs
         for key in sorted(settings.properties)
     ]
-    addresses = {one.key_path for one in config.telling.notifications}
+    addresses = {one.key_path for one in config.telemetry.notifications}
     values = [
         ValueShown(
             one.key, shown_address(one.value) if one.key in addresses else masked(one.key, one.value), one.source

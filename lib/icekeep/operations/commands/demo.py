@@ -70,9 +70,6 @@ def demo(*, directory: str, in_browser: bool = False, listener: Listener = SILEN
     Args:
         directory: must be empty, or not there.
         in_browser: whether a browser is asked to show the report, without waiting for it.
-
-    Raises:
-        UsageError: the directory is something else, or cannot be written.
     """
     where = Path(directory).absolute()
     with new_playground(where, STATES, listener=listener) as config:
@@ -98,11 +95,7 @@ def demo_shown(result: DemoResult) -> Mapping[str, Any]:
     return {
         "report": result.report,
         "tables": [
-            {
-                "table": one.table,
-                "score": "-" if one.score is None else f"{one.score:.0f}",
-                "what is wrong": one.what,
-            }
+            {"table": one.table, "score": "-" if one.score is None else f"{one.score:.0f}", "what is wrong": one.what}
             for one in result.tables
         ],
         "commands": [command for one in result.tables for command in one.commands],
@@ -112,9 +105,8 @@ def demo_shown(result: DemoResult) -> Mapping[str, Any]:
 
 
 def _told(state: PlaygroundState, found: ReportResult, config: Path) -> DemoTable:
-    name = _name_of(state)
+    name, health = _found_in(found, state)
     extra = tuple(_command(f"{words} --table {name}", str(config)) for words in state.extra_commands)
-    health = _health_of(state, found)
     if health is None:
         unread = next((one for one in found.not_read if one.name == name), None)
         why = () if unread is None else (f"{unread.kind}: {unread.reason}",)
@@ -128,18 +120,15 @@ def _told(state: PlaygroundState, found: ReportResult, config: Path) -> DemoTabl
     )
 
 
-def _name_of(state: PlaygroundState) -> str:
-    return f"{CATALOG}.{NAMESPACE}.{state.name}"
-
-
-def _health_of(state: PlaygroundState, found: ReportResult) -> TableHealth | None:
-    """Of the table; `None` where the report could not read it."""
-    return next((one for one in found.tables if one.table == _name_of(state)), None)
+def _found_in(found: ReportResult, state: PlaygroundState) -> tuple[str, TableHealth | None]:
+    """The name of a table, and its health; `None` where the report could not read it."""
+    name = f"{CATALOG}.{NAMESPACE}.{state.name}"
+    return name, next((one for one in found.tables if one.table == name), None)
 
 
 def _first_to_try(found: ReportResult, config: Path) -> tuple[str, ...]:
     """The compaction of the first table that asks for one, and what makes the snapshot before it the current one again."""
-    for health in filter(None, (_health_of(state, found) for state in STATES)):
+    for health in filter(None, (_found_in(found, state)[1] for state in STATES)):
         command = next((job.command for job in health.to_do if job.job == "compact"), None)
         if command is not None:
             return command, _command(f"rollback --snapshot-id {health.snapshot_id} --table {health.table}", str(config))

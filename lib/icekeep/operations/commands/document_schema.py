@@ -14,18 +14,18 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.fleet.values import MatchedTables
 from icekeep.operations.arguments import CONFIG_SHOW
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.commands.config_show import ConfigShown
 from icekeep.operations.configuration.editor_schema import configuration_schema
 from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.misspelt import LISTED, require_known
+from icekeep.operations.misspelt import LISTED, validate_choice
 from icekeep.operations.outcomes import SCHEMA_VERSION, ErrorDocument, Outcome
 from icekeep.operations.policy_calls import Held
-from icekeep.operations.verbs import VERBS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _DEFS = "#/$defs/{name}"
-_CHANGED = "icekeep.operations.running_verbs:TableChanged"
+_CHANGED = "icekeep.operations.command_run:TableChanged"
 
 
 class SchemaShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,20 +42,16 @@ class ConfigurationSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def schema(*, job: str | None = None, configuration: bool = False) -> SchemaShown | ConfigurationSchema:
-    """The schema of what one job or command prints, or each; or of the configuration file.
-
-    Raises:
-        UsageError: there is no such job or command, or both are asked for.
-    """
+    """The schema of what one job or command prints, or each; or of the configuration file."""
     if configuration and job is not None:
         raise UsageError("--job and --configuration are two schemas; give one of them")
     return ConfigurationSchema(document=configuration_schema()) if configuration else _schema_of(job)
 
 
 def _schema_of(job: str | None) -> SchemaShown:
-    known = [*JOBS, *VERBS, CONFIG_SHOW]
+    known = [*JOBS, *COMMANDS, CONFIG_SHOW]
     if job is not None:
-        require_known(job, known, "job or command", LISTED)
+        validate_choice(job, known, "job or command", LISTED)
     names = known if job is None else [job]
     types = {name: [*result_types(name)] for name in names}
     every = {one for some in types.values() for one in some if one is not Any}
@@ -77,12 +73,10 @@ def _schema_of(job: str | None) -> SchemaShown:
 
 
 def schema_text(shown: SchemaShown | ConfigurationSchema) -> str:
-    """The schema alone, as a file would have it."""
     return json.dumps(shown.document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _outcome_of(name: str, results: list[dict[str, Any]], components: Mapping[str, Any]) -> dict[str, Any]:
-    """The outcome document of one job or command."""
     outcome = _plain(components[Outcome.__name__])
     properties = {
         **outcome["properties"],
@@ -98,8 +92,8 @@ def result_types(name: str) -> Iterable[Any]:
     """What a job or command may have as `result`."""
     if name == CONFIG_SHOW:
         return [ConfigShown]
-    if name in VERBS:
-        verb = VERBS[name]
+    if name in COMMANDS:
+        verb = COMMANDS[name]
         if verb.returns is not None:
             return _returned(verb.returns)
         return [resolve(_CHANGED)] if verb.changes else _returned(verb.run)
@@ -110,7 +104,6 @@ def result_types(name: str) -> Iterable[Any]:
 
 
 def _returned(function: str) -> Iterable[Any]:
-    """The types that a function returns."""
     # Of the other annotations some are for type checkers alone.
     hint = inspect.unwrap(resolve(function)).__annotations__["return"]
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]

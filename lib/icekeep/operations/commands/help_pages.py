@@ -1,17 +1,14 @@
-"""The command `help`: what kinds of errors and situations there are pages on, or one of these pages.
-
-The command `path`: where the files are that are installed with the package, for `spark-submit` and others that take a path.
-"""
+"""The commands `help`, for pages on errors and situations, and `path`, for files that are installed with the package."""
 
 import msgspec
 
 from icekeep.errors import UsageError
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.console.plain_text import plain_text
 from icekeep.operations.help_texts import listing
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.misspelt import LISTED, require_known, unknown_command
+from icekeep.operations.misspelt import LISTED, unknown_command, validate_choice
 from icekeep.operations.runbooks import kinds, page, pages
-from icekeep.operations.verbs import VERBS
 from icekeep.shipped import shipped_file, shipped_files
 
 
@@ -43,11 +40,7 @@ class HelpShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def help_on(*, topic: str | None = None) -> HelpShown:
-    """The page on a kind of error or a situation; with none, all that there are pages on.
-
-    Raises:
-        UsageError: there is no such topic.
-    """
+    """The page on a kind of error or a situation; with none, all that there are pages on."""
     exit_statuses = kinds()
     if topic is None:
         known = pages()
@@ -63,7 +56,7 @@ def help_on(*, topic: str | None = None) -> HelpShown:
     names = [*pages()]
     if name not in names:
         raise unknown_command(
-            topic, [*names, *JOBS, *VERBS], "help on", "`icekeep help` lists the topics", for_help=True
+            topic, [*names, *JOBS, *COMMANDS], "help on", "`icekeep help` lists the topics", for_help=True
         )
     found = page(name)
     return HelpShown(
@@ -72,7 +65,6 @@ def help_on(*, topic: str | None = None) -> HelpShown:
 
 
 def help_text(shown: HelpShown) -> str:
-    """What `help` prints for people."""
     if shown.text is not None:
         return plain_text(shown.text)
     errors = {f"{one.name} ({one.exit_statuses})": one.title for one in shown.topics if one.exit_statuses is not None}
@@ -100,11 +92,7 @@ class ShippedPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def path(*, name: str | None = None) -> ShippedFiles | ShippedPath:
-    """Where the file of this name is, or the names of all.
-
-    Raises:
-        UsageError: no file of this name is shipped, or icekeep is imported from a zip, which has none of them.
-    """
+    """Where the file of this name is, or the names of all."""
     files = shipped_files()
     if not files:
         raise UsageError(
@@ -112,7 +100,7 @@ def path(*, name: str | None = None) -> ShippedFiles | ShippedPath:
         )
     if name is None:
         return ShippedFiles(files=files)
-    require_known(name, files, "shipped file", _LISTED)
+    validate_choice(name, files, "shipped file", _LISTED)
     return ShippedPath(path=str(shipped_file(name)))
 
 

@@ -114,10 +114,6 @@ def init(
         kind: the type of the catalog.
         properties: those beside the type, the `uri` and the `warehouse`.
         file: where it is written; directories above it are made.
-
-    Raises:
-        UsageError: the file is there already or cannot be written, a property is missing, makes no sense, or is a secret.
-        UnsupportedError: a catalog of that type cannot be used.
     """
     if not file:
         raise UsageError("--file is empty; name the file to write")
@@ -157,12 +153,14 @@ def _completed(name: str | None, given: Mapping[str, str]) -> tuple[str, dict[st
         known = dict(given)
         asks_all = ask is not None and "type" not in given
         if ask is not None and asks_all:
-            known["type"] = ask(f"Type ({', '.join(QUESTIONS)})", _check_type)
+            known["type"] = ask(
+                f"Type ({', '.join(QUESTIONS)})", lambda kind: catalog_type(name or _NAME, {"type": kind})
+            )
         if "type" not in known:
             raise UsageError(
                 f"--type is missing, and there is no terminal to ask on; give one of {', '.join(QUESTIONS)}"
             )
-        for question in QUESTIONS[_check_type(known["type"], name)]:
+        for question in QUESTIONS[catalog_type(name, {"type": known["type"]})]:
             if known.get(question.key) or not (question.is_required or asks_all):
                 continue
             if ask is None:
@@ -218,10 +216,6 @@ def _check_name(name: str) -> None:
     """An answer may be empty."""
     if name and not is_catalog_name(name):
         raise UsageError(f"{name!r} cannot name a catalog; give letters, digits, dashes and underscores")
-
-
-def _check_type(kind: str, name: str = _NAME) -> str:
-    return catalog_type(name, {"type": kind})
 
 
 def _check_answer(question: Question, value: str) -> None:

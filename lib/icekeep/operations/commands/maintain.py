@@ -1,6 +1,6 @@
-"""What the command `maintain` does: catalogs opened, policies resolved for tables, jobs run as their own commands run them.
+"""The command `maintain`, and the functions `maintain` and `plan_maintain`, which run it in the process of a caller in Python.
 
-The functions `maintain` and `plan_maintain`: the command `maintain`, in the process and the session of a caller in Python.
+Catalogs are opened, policies resolved for tables, and jobs run as their own commands run them.
 """
 
 import os
@@ -17,25 +17,25 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more, ar
 from icekeep.events import SILENT, Listener, Warned, unfailing
 from icekeep.fleet import job as fleet_job
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables
-from icekeep.fleet.overview import Looking, Scope, counted
+from icekeep.fleet.overview import ScanSettings, Scope, counted
 from icekeep.fleet.values import Assignment, DueList, JobOutcome, JobStatus, MaintainResult
 from icekeep.names import catalog_of
 from icekeep.operations.arguments import Command, parse_command
+from icekeep.operations.command_run import CommandRun
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.commands.matching import OneOfMany, TableJob, failing_with
-from icekeep.operations.commands.policy import refuse_wrong_options
-from icekeep.operations.commands.tables import of_each_catalog
+from icekeep.operations.commands.policy import validate_options
+from icekeep.operations.commands.tables import for_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern, find_table
 from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
 from icekeep.operations.interrupts import JobInterrupts, passing_on
-from icekeep.operations.job_run import Session, known_of_policy, looked_after, place_of, spark_properties
+from icekeep.operations.job_run import Session, known_catalogs, place_of, spark_properties, with_watchdog
 from icekeep.operations.jobs import JOBS, SEAMS, resolve
 from icekeep.operations.outcomes import Outcome
 from icekeep.operations.policy_calls import require_policy
 from icekeep.operations.recording import RecordDestination, recorded, records_of
-from icekeep.operations.running_verbs import run_verb
-from icekeep.operations.surroundings import Surroundings
-from icekeep.operations.verbs import VERBS
+from icekeep.operations.run_context import RunContext
 from icekeep.planning.memory import Memory
 from icekeep.planning.spark.session import SparkSource, check_source, started
 from icekeep.planning.spark.workers import expected_slots
@@ -53,7 +53,7 @@ _FRESH = frozenset({"check"})
 """Jobs that read what lies there now, and not what was read before."""
 
 
-class Wishes(NamedTuple):
+class FleetOptions(NamedTuple):
     """What the command line asks for."""
 
     policy: str | None = None
@@ -65,36 +65,31 @@ class Wishes(NamedTuple):
     lists: bool = False
 
 
-def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
-    """Do what the policies want on all their tables, or tell it with `--dry-run`, or list what is due.
-
-    Raises:
-        NotFoundError: there is no configuration file, or none of its policies has the name that was given.
-        UsageError: a pattern can match no table, or a name is none; or there are no policies.
-        UnavailableError: the process that started this one is gone already.
-    """
-    wishes = Wishes(**command.arguments)
-    catalogs = known_of_policy(command, wishes.policy, surroundings)
+def maintain_over(command: Command, context: RunContext) -> Outcome:
+    """Do what the policies want on all their tables, or tell it with `--dry-run`, or list what is due."""
+    options = FleetOptions(**command.arguments)
+    # A wrong schedule of another policy is no error then.
+    catalogs = known_catalogs(command.conf, context.seams, checks_schedules=options.policy is None)
     config = catalogs.config
     require_file(config)
-    refuse_wrong_options(config.rules)
-    if wishes.lists and command.dry_run:
+    validate_options(config.rules)
+    if options.lists and command.dry_run:
         raise UsageError("--list changes nothing, and --dry-run says what would be changed; give one of them")
-    asked = _asked(wishes, catalogs, command.catalog)
-    begun, writes = surroundings.begun, not command.dry_run and not wishes.lists
-    with Session("icekeep maintain", surroundings) as session, looked_after(surroundings), ExitStack() as records:
+    asked = _asked(options, catalogs, command.catalog)
+    state, writes = context.state, not command.dry_run and not options.lists
+    with Session("icekeep maintain", context) as session, with_watchdog(context), ExitStack() as records:
         for settings in asked.chosen:
             records.enter_context(settings.placing())
         session.start_on_cluster()
-        places = _places(catalogs, asked.chosen, surroundings) if writes else []
-        recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
+        places = _places(catalogs, asked.chosen, context) if writes else []
+        recordings = [records.enter_context(recorded(state, place, context)) for place in places]
         for one in recordings:
-            one.began()
-        fleet = _fleet(command, Opened(catalogs, asked, session), surroundings)
-        result = result_of(fleet, wishes, is_dry_run=command.dry_run)
-        outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
+            one.start()
+        fleet = _fleet(command, Opened(catalogs, asked, session), context)
+        result = result_of(fleet, options, is_dry_run=command.dry_run)
+        outcome = state.outcome(result.status, result, context.runtime, is_dry_run=command.dry_run)
         for one in recordings:
-            one.ended(outcome)
+            one.finish(outcome)
     return outcome
 
 
@@ -114,47 +109,44 @@ class MaintainScope(NamedTuple):
     notes: Sequence[str]
 
 
-def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResult | DueList:
-    """What was done, would be done, or is due."""
-    if wishes.lists:
+def result_of(fleet: Fleet, options: FleetOptions, *, is_dry_run: bool) -> MaintainResult | DueList:
+    if options.lists:
         return due_tables(fleet)
     return fleet_job.plan_maintain(fleet) if is_dry_run else fleet_job.maintain(fleet)
 
 
-def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
-    wishes, config = Wishes(**command.arguments), by.catalogs.config
+def _fleet(command: Command, by: Opened, context: RunContext) -> Fleet:
+    options, config = FleetOptions(**command.arguments), by.catalogs.config
     stop = threading.Event()
     interrupts = JobInterrupts(stop)
-    opens: Any = resolve(surroundings.seams.open_catalog)
-    opened, not_opened = of_each_catalog(
-        by.asked.chosen, partial(opens, runtime=interrupts.runtime(surroundings.runtime))
-    )
+    opens: Any = resolve(context.seams.open_catalog)
+    opened, not_opened = for_each_catalog(by.asked.chosen, partial(opens, runtime=interrupts.runtime(context.runtime)))
     by_name = {catalog.name: catalog for catalog in opened}
-    records = {one.name: _records_of(config, one, surroundings) for one in by.asked.chosen if one.name in by_name}
-    memory, run = Memory(), surroundings.begun.run
+    records = {one.name: _records_of(config, one, context) for one in by.asked.chosen if one.name in by_name}
+    memory, run = Memory(), context.state.run
     assert run is not None
     return Fleet(
         run_id=run.run_id,
         catalogs=tuple((catalog, records[catalog.name]) for catalog in opened),
         not_opened=tuple(not_opened),
         notes=(*by.asked.notes, *_notes(records)),
-        looking=Looking(
+        settings=ScanSettings(
             rules=config.rules,
             scope=by.asked.scope,
             resolve=partial(_resolved, config.rules),
             memory=memory,
             spark=by.session.started,
             prices=config.prices,
-            listener=surroundings.listener,
-            slots=partial(expected_slots, cache(partial(spark_properties, surroundings.seams))),
+            listener=context.listener,
+            slots=partial(expected_slots, cache(partial(spark_properties, context.seams))),
             config=config_words(config.path),
         ),
-        run_call=_Calls(command, surroundings, by, memory, interrupts),
-        runtime=surroundings.runtime,
+        run_call=_Calls(command, context, by, memory, interrupts),
+        runtime=context.runtime,
         stop=stop,
-        workers=wishes.workers,
-        max_ms=None if wishes.max_minutes is None else wishes.max_minutes * MINUTE_MS,
-        max_bytes=wishes.max_bytes,
+        workers=options.workers,
+        max_ms=None if options.max_minutes is None else options.max_minutes * MINUTE_MS,
+        max_bytes=options.max_bytes,
     )
 
 
@@ -162,12 +154,12 @@ class _Calls:
     """Runs jobs on tables as their own commands do, each in the thread that asks."""
 
     def __init__(
-        self, command: Command, surroundings: Surroundings, by: Opened, memory: Memory, interrupts: JobInterrupts
+        self, command: Command, context: RunContext, by: Opened, memory: Memory, interrupts: JobInterrupts
     ) -> None:
-        self._command, self._surroundings, self._rules = command, surroundings, by.catalogs.config.rules
+        self._command, self._context, self._rules = command, context, by.catalogs.config.rules
         self._memory, self._interrupts = memory, interrupts
         self._one_of_many = OneOfMany(by.catalogs, by.session)
-        run = surroundings.begun.run
+        run = context.state.run
         self._parent_id = None if run is None else run.run_id
 
     def __call__(self, assignment: Assignment) -> JobOutcome:
@@ -175,7 +167,7 @@ class _Calls:
             return self._ran(assignment)
 
     def _ran(self, assignment: Assignment) -> JobOutcome:
-        job, runtime = assignment.call.job, self._surroundings.runtime
+        job, runtime = assignment.call.job, self._context.runtime
         meter = Meter()
         load, held_by = self._loaded(assignment, meter)
         if held_by is not None:
@@ -185,14 +177,12 @@ class _Calls:
             cpu_pace=assignment.cpu_pace,
             estimated_ms=assignment.estimated_ms,
         )
-        surroundings = msgspec.structs.replace(
-            self._surroundings, listener=self._interrupts.listener(self._surroundings.listener)
-        )
+        context = msgspec.structs.replace(self._context, listener=self._interrupts.listener(self._context.listener))
         words = [f"--table={assignment.table}", *assignment.call.arguments]
         if assignment.observes:
             words.append("--dry-run")
         call = TableJob(JOBS[job], assignment.table, self._command.conf, load, run)
-        ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms()), surroundings)
+        ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms()), context)
         return msgspec.structs.replace(ran, requests_count=meter.requests_count)
 
     def _loaded(self, assignment: Assignment, meter: Meter) -> tuple[Callable[[TableReference], Table], str | None]:
@@ -210,27 +200,22 @@ class _Calls:
         return (lambda reference: metered if fresh else self._memory.over(metered)), held_by
 
 
-def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> MaintainScope:
-    """What the command line means.
-
-    Raises:
-        UsageError: a pattern can match no table, or a name is none; or there are no policies.
-        NotFoundError: there is no such policy or catalog, or none of those that policies name.
-    """
+def _asked(options: FleetOptions, catalogs: Catalogs, catalog: str | None) -> MaintainScope:
+    """What the command line means."""
     config = catalogs.config
-    if wishes.policy is not None:
-        require_policy(config, wishes.policy)
+    if options.policy is not None:
+        require_policy(config, options.policy)
     elif not config.policies:
         raise UsageError(
             f"{config.path} has no policies, so nothing would be maintained; `icekeep path conf/icekeep.example.yaml` "
             "names a file that has some"
         )
-    pattern = None if wishes.match is None else find_pattern(catalogs, wishes.match, catalog)
-    tables = frozenset(find_table(catalogs, name, catalog).full_name for name in wishes.tables)
+    pattern = None if options.match is None else find_pattern(catalogs, options.match, catalog)
+    tables = frozenset(find_table(catalogs, name, catalog).full_name for name in options.tables)
     scope = Scope(
-        policy=wishes.policy,
+        policy=options.policy,
         match=None if pattern is None else pattern.glob,
-        match_text=wishes.match or "",
+        match_text=options.match or "",
         tables=tables or None,
     )
     policies = [policy for policy in config.policies if scope.has_policy(policy)]
@@ -253,14 +238,12 @@ def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> MaintainS
 
 
 def _left_out(scope: Scope, every: Sequence[Policy]) -> Iterator[str]:
-    """Which policies are left out."""
     by_hand = [repr(one.name) for one in every if one.schedule is None and scope.policy is None]
     if by_hand:
         yield f"policies without a schedule are left out: {', '.join(by_hand)}; --policy runs one of them"
 
 
 def _unknown_catalogs(policies: Sequence[Policy], known: Collection[str]) -> Iterator[str]:
-    """Which policies name a catalog that nobody knows."""
     for policy in policies:
         named = {glob.catalog for glob in policy.match} | {catalog_of(table) for table in policy.tables}
         for name in sorted(one for one in named if one is not None and one not in known):
@@ -288,24 +271,22 @@ def _held_since(rules: Rules, assignment: Assignment, table: Table) -> str | Non
     return None
 
 
-def _places(
-    catalogs: Catalogs, chosen: Sequence[CatalogSettings], surroundings: Surroundings
-) -> list[RecordDestination]:
+def _places(catalogs: Catalogs, chosen: Sequence[CatalogSettings], context: RunContext) -> list[RecordDestination]:
     """Where the run itself is written down: in the record of each catalog, and where several have one, once there."""
     places: dict[str, RecordDestination] = {}
     for settings in chosen:
-        records = _records_of(catalogs.config, settings, surroundings)
+        records = _records_of(catalogs.config, settings, context)
         if records is not None:
             reference = TableReference(settings, "")
-            places.setdefault(records.address, place_of(catalogs, reference, surroundings))
+            places.setdefault(records.address, place_of(catalogs, reference, context))
     return [*places.values()]
 
 
-def _records_of(config: Configuration, settings: CatalogSettings, surroundings: Surroundings) -> RunRecords | None:
+def _records_of(config: Configuration, settings: CatalogSettings, context: RunContext) -> RunRecords | None:
     try:
         return records_of(config.runs, settings, os.environ)
     except IcekeepError as error:
-        surroundings.listener.on(Warned(f"catalog {settings.name!r} has no record of runs: {error.message}"))
+        context.listener.on(Warned(f"catalog {settings.name!r} has no record of runs: {error.message}"))
         return None
 
 
@@ -318,7 +299,7 @@ def _notes(records: Mapping[str, RunRecords | None]) -> Iterator[str]:
             )
 
 
-_VERB = "maintain"
+_NAME = "maintain"
 
 
 def maintain(  # noqa: PLR0913 - the settings of the command
@@ -362,8 +343,8 @@ def maintain(  # noqa: PLR0913 - the settings of the command
         ConfigError: the configuration is wrong.
         UnavailableError: the only catalog is out of reach.
     """
-    wishes = Wishes(policy, match, tables, workers, max_minutes, max_bytes)
-    return _called(catalog, spark, conf, wishes, listener, is_dry_run=False)
+    options = FleetOptions(policy, match, tables, workers, max_minutes, max_bytes)
+    return _called(catalog, spark, conf, options, listener, is_dry_run=False)
 
 
 def plan_maintain(  # noqa: PLR0913 - the settings of the command
@@ -383,28 +364,28 @@ def plan_maintain(  # noqa: PLR0913 - the settings of the command
 
     A job that is due has the status `due`. Arguments and errors are those of `maintain`; the plan does not go by the budget.
     """
-    wishes = Wishes(policy, match, tables, workers, max_minutes, max_bytes)
-    return _called(catalog, spark, conf, wishes, listener, is_dry_run=True)
+    options = FleetOptions(policy, match, tables, workers, max_minutes, max_bytes)
+    return _called(catalog, spark, conf, options, listener, is_dry_run=True)
 
 
 def _called(
     catalog: str | None,
     spark: SparkSource,
     conf: str | None,
-    wishes: Wishes,
+    options: FleetOptions,
     listener: Listener,
     *,
     is_dry_run: bool,
 ) -> MaintainResult:
     check_source(spark)
-    given = {name: one for name, one in wishes._asdict().items() if one != Wishes._field_defaults[name]}
-    if isinstance(wishes.tables, str):
-        raise UsageError(f"{argument('tables')} is the text {wishes.tables!r}; give a list of names")
+    given = {name: one for name, one in options._asdict().items() if one != FleetOptions._field_defaults[name]}
+    if isinstance(options.tables, str):
+        raise UsageError(f"{argument('tables')} is the text {options.tables!r}; give a list of names")
     low = next((name for name, one in given.items() if isinstance(one, int) and one < 1), None)
     if low is not None:
         raise UsageError(f"{argument(low)} is {given[low]}; give 1 or more")
     command = Command(
-        name=_VERB,
+        name=_NAME,
         conf=conf,
         output="json",
         result_file=None,
@@ -414,12 +395,8 @@ def _called(
         arguments=given,
     )
     with passing_on() as taken:
-        surroundings = Surroundings(
-            seams=SEAMS,
-            listener=unfailing(listener),
-            interrupts=taken,
-            runtime=SYSTEM,
-            spark=partial(started, spark),
+        context = RunContext(
+            seams=SEAMS, listener=unfailing(listener), interrupts=taken, runtime=SYSTEM, spark=partial(started, spark)
         )
-        result: MaintainResult = run_verb(command, VERBS[_VERB], surroundings).result
+        result: MaintainResult = CommandRun(command, COMMANDS[_NAME], context).outcome().result
     return result

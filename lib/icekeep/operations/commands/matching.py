@@ -1,14 +1,11 @@
-"""One job of a process that runs jobs on many tables: each is a run of its own, whatever became of the others.
+"""Jobs of a process that runs jobs on many tables, and a job with `--match`, which runs on each table of a pattern.
 
-What a job does with `--match`: it runs on each table of a pattern, one after the other, each time as by hand.
-
-Each is a run of its own, of no policy and with no parent. All have one Spark session. What fails on one table is said, and the
-next one follows; after an interrupt none does.
+Each is a run of its own. With `--match` they have no policy and no parent, and share one Spark session; what fails on one table
+is in the result, and the next one follows; after an interrupt none does.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
@@ -20,15 +17,15 @@ from icekeep.fleet.values import JobOutcome, JobStatus, MatchedTable, MatchedTab
 from icekeep.maintenance.delete.neighbours import SharedLooks, sharing
 from icekeep.names import full_name
 from icekeep.operations.arguments import Command, flags_by_argument
-from icekeep.operations.commands.tables import of_each_catalog
+from icekeep.operations.commands.tables import for_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.interrupts import Interrupted
-from icekeep.operations.job_run import JobRun, Session, known_catalogs, looked_after, parse_arguments
+from icekeep.operations.job_run import JobRun, Session, known_catalogs, parse_arguments, with_watchdog
 from icekeep.operations.jobs import resolve
-from icekeep.operations.outcomes import Begun, Outcome, how_it_ended, our_error
+from icekeep.operations.outcomes import Outcome, RunState, our_error, run_failure
+from icekeep.operations.run_context import FleetContext, RunContext, StartsSpark
 from icekeep.operations.shown.commands import completed
-from icekeep.operations.surroundings import JobSurroundings, StartsSpark, Surroundings
 from icekeep.reports.job import tables_matching
 from icekeep.reports.values import NotRead
 from icekeep.runs import INTERRUPTED, Run
@@ -57,30 +54,30 @@ class OneOfMany:
     def __init__(self, catalogs: Catalogs, session: StartsSpark) -> None:
         self._catalogs, self._session, self._looks = catalogs, session, SharedLooks()
 
-    def __call__(self, call: TableJob, command: Callable[[], Command], surroundings: Surroundings) -> JobOutcome:
+    def __call__(self, call: TableJob, command: Callable[[], Command], context: RunContext) -> JobOutcome:
         """Run a job to its end, and return how it ended: an error and an interrupt too are no errors here.
 
         Args:
             command: makes the job's command; its errors are the job's.
-            surroundings: of the process.
+            context: of the process.
         """
-        begun = Begun()
-        shared = JobSurroundings(catalogs=self._catalogs, load=call.load, session=self._session)
+        state = RunState()
+        shared = FleetContext(catalogs=self._catalogs, load=call.load, session=self._session)
         try:
-            told = msgspec.structs.replace(command(), conf=call.conf)
+            own_command = msgspec.structs.replace(command(), conf=call.conf)
             with sharing(self._looks):
-                within = msgspec.structs.replace(surroundings, begun=begun, shared=shared)
-                outcome = JobRun(told, call.job, within, call.run).outcome()
+                within = msgspec.structs.replace(context, state=state, shared=shared)
+                outcome = JobRun(own_command, call.job, within, call.run).outcome()
         except (Exception, Interrupted, KeyboardInterrupt) as error:  # noqa: BLE001 - each end of a job has its status
-            ended = how_it_ended(error, surroundings.interrupts.signal, begun, is_part=True)
+            ended = run_failure(error, context.interrupts.signal, state, is_part=True)
             message, ours = ended.error.message, our_error(error)
             if ours is not None and ended.status != INTERRUPTED:
-                message = begun.named(ours.worded(flags_by_argument(call.job.name)))
+                message = state.named(ours.worded(flags_by_argument(call.job.name)))
             return JobOutcome(
                 status=ended.status,
                 exit_status=ended.exit_status,
                 # A run that failed before it began is written down nowhere.
-                run_id=begun.run.run_id if begun.run is not None and begun.told else None,
+                run_id=state.run.run_id if state.run is not None and state.reported else None,
                 error_kind=ended.error.kind,
                 error_message=completed(message, call.table, call.conf),
             )
@@ -90,7 +87,6 @@ class OneOfMany:
 
 
 def failing_with(error: IcekeepError) -> Callable[[TableReference], Table]:
-    """What loads a table that cannot be loaded."""
 
     def load(reference: TableReference) -> NoReturn:
         raise error
@@ -102,23 +98,17 @@ _ENDED_BADLY = frozenset({JobStatus.FAILED, JobStatus.REFUSED})
 _LEFT = frozenset({"partial", "faulty", *_ENDED_BADLY})
 
 
-def run_on_matching(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
-    """Run a job on the tables of `command.match` or, with `--dry-run`, plan it.
-
-    Raises:
-        UsageError: the pattern can match no table, or the job cannot take what it is told on any.
-        NotFoundError: there is no such catalog, or no table that the pattern matches.
-        IcekeepError: the only catalog cannot be opened or listed.
-    """
-    begun, runtime = surroundings.begun, surroundings.runtime
-    begun.begin(command.name, {"match": command.match, **command.arguments}, runtime)
+def run_on_matching(command: Command, job: Job, context: RunContext) -> Outcome:
+    """Run a job on the tables of `command.match` or, with `--dry-run`, plan it."""
+    state, runtime = context.state, context.runtime
+    state.start(command.name, {"match": command.match, **command.arguments}, runtime)
     began_ms = runtime.monotonic_ms()
-    catalogs = known_catalogs(command.conf, surroundings.seams)
-    parse_arguments(command.arguments, job, begun.started_ms)
-    with Session(f"icekeep {command.name} {command.match}", surroundings) as session, looked_after(surroundings):
+    catalogs = known_catalogs(command.conf, context.seams)
+    parse_arguments(command.arguments, job, state.started_ms)
+    with Session(f"icekeep {command.name} {command.match}", context) as session, with_watchdog(context):
         session.start_on_cluster()
-        found, not_read = _matching(command, catalogs, surroundings)
-        done = _Matched(command, job, catalogs, session, surroundings).run(found)
+        found, not_read = _matching(command, catalogs, context)
+        done = _Matched(command, job, catalogs, session, context).run(found)
     is_plan = command.dry_run and job.plan is not None
     result = MatchedTables(
         status=_status(done, not_read, is_plan=is_plan),
@@ -128,7 +118,7 @@ def run_on_matching(command: Command, job: Job, surroundings: Surroundings) -> O
         tables=tuple(done),
         elapsed_ms=runtime.monotonic_ms() - began_ms,
     )
-    return begun.outcome(result.status, result, runtime, is_dry_run=command.dry_run)
+    return state.outcome(result.status, result, runtime, is_dry_run=command.dry_run)
 
 
 def _status(done: list[MatchedTable], not_read: list[NotRead], *, is_plan: bool) -> str:
@@ -152,21 +142,21 @@ class _Found(NamedTuple):
         return full_name(self.catalog.name, self.identifier)
 
 
-def _matching(command: Command, catalogs: Catalogs, surroundings: Surroundings) -> tuple[list[_Found], list[NotRead]]:
+def _matching(command: Command, catalogs: Catalogs, context: RunContext) -> tuple[list[_Found], list[NotRead]]:
     """The tables that are meant, by name, and what could not be listed."""
     assert command.match is not None
     pattern = find_pattern(catalogs, command.match, command.catalog)
     if not pattern.catalogs:
         catalogs.get(None)
-    opens: Any = resolve(surroundings.seams.open_catalog)
+    opens: Any = resolve(context.seams.open_catalog)
     not_read: list[NotRead] = []
 
     def listed(settings: CatalogSettings) -> list[_Found]:
         with settings.placing():
-            catalog = opens(settings, runtime=surroundings.runtime)
+            catalog = opens(settings, runtime=context.runtime)
             return [_Found(settings, catalog, one) for one in tables_matching(catalog, pattern.glob, not_read)]
 
-    some, not_opened = of_each_catalog(pattern.catalogs, listed)
+    some, not_opened = for_each_catalog(pattern.catalogs, listed)
     found = sorted((one for each in some for one in each), key=lambda one: one.name)
     not_read += not_opened
     if not found and not not_read:
@@ -177,10 +167,8 @@ def _matching(command: Command, catalogs: Catalogs, surroundings: Surroundings) 
 class _Matched:
     """The job on one table after the other."""
 
-    def __init__(
-        self, command: Command, job: Job, catalogs: Catalogs, session: Session, surroundings: Surroundings
-    ) -> None:
-        self._command, self._job, self._surroundings = command, job, surroundings
+    def __init__(self, command: Command, job: Job, catalogs: Catalogs, session: Session, context: RunContext) -> None:
+        self._command, self._job, self._context = command, job, context
         self._one_of_many = OneOfMany(catalogs, session)
 
     def run(self, found: Sequence[_Found]) -> list[MatchedTable]:
@@ -192,14 +180,14 @@ class _Matched:
                 done[one.name] = MatchedTable(table=one.name, status=JobStatus.INTERRUPTED)
                 ended = done[one.name] = self._on(one)
                 is_told = ended is not None and ended.status == JobStatus.INTERRUPTED
-                if is_told or self._surroundings.interrupts.signal is not None:
+                if is_told or self._context.interrupts.signal is not None:
                     break
         each = (done.get(one.name, MatchedTable(table=one.name, status=JobStatus.NOT_BEGUN)) for one in found)
         return [one for one in each if one is not None]
 
     def _on(self, one: _Found) -> MatchedTable | None:
         """What became of the job on a table; `None` where that was dropped meanwhile."""
-        runtime = self._surroundings.runtime
+        runtime = self._context.runtime
         began_ms = runtime.monotonic_ms()
         try:
             with one.settings.placing():
@@ -209,10 +197,10 @@ class _Matched:
         except IcekeepError as error:
             load = failing_with(error)
         else:
-            load = partial(_itself, table)
+            load = lambda _: table  # noqa: E731 - it outlives no turn of the loop
         command = msgspec.structs.replace(self._command, table=one.name, match=None, catalog=None)
         call = TableJob(self._job, one.name, self._command.conf, load)
-        ran = self._one_of_many(call, lambda: command, self._surroundings)
+        ran = self._one_of_many(call, lambda: command, self._context)
         return MatchedTable(
             table=one.name,
             status=ran.status,
@@ -223,7 +211,3 @@ class _Matched:
             elapsed_ms=runtime.monotonic_ms() - began_ms,
             figures=figures_of(ran.result),
         )
-
-
-def _itself(table: Table, reference: TableReference) -> Table:
-    return table

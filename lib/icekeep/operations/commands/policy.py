@@ -1,7 +1,4 @@
-"""`icekeep policy check` and `check_policies`: tables that policies miss or reach twice, and names that fit no table.
-
-`icekeep policy explain` and `explain_policies`: what is in force for one table, and where each value comes from.
-"""
+"""The commands `policy check` and `policy explain`, and their functions `check_policies` and `explain_policies`."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -156,7 +153,6 @@ def check_over(
 
 
 def _catalogs_to_list(config: Configuration) -> list[str]:
-    """Those of the file and those that are named."""
     globs = [glob for policy in config.policies for glob in policy.match]
     rules = config.rules
     named = [*rules.tables, *rules.namespaces, *(table for policy in config.policies for table in policy.tables)]
@@ -209,21 +205,14 @@ def _unknown(rules: Rules, listing: _Listing, tables: set[str]) -> Iterator[Unkn
         if listing.knows(catalog_of(name)) and name not in tables:
             yield UnknownName(where, name)
     for name in rules.namespaces:
-        if listing.knows(catalog_of(name)) and not any(_lies_in(name, table) for table in tables):
+        levels = split_name(name)
+        is_there = any(split_name(table)[:-1][: len(levels)] == levels for table in tables)
+        if listing.knows(catalog_of(name)) and not is_there:
             yield UnknownName("namespaces", name)
 
 
-def _lies_in(namespace: str, table: str) -> bool:
-    levels = split_name(namespace)
-    return split_name(table)[:-1][: len(levels)] == levels
-
-
-def refuse_wrong_options(rules: Rules) -> None:
-    """Refuse a configuration with options that a job does not have: they would fail on each table, each night.
-
-    Raises:
-        UsageError: it has some; names the first.
-    """
+def validate_options(rules: Rules) -> None:
+    """Refuse a configuration with options that a job does not have: they would fail on each table, each night."""
     wrong = [f"{one.where}: {one.problem}" for one in _wrong_options(rules)]
     if wrong:
         more = f"{and_more(wrong)}; `icekeep policy check` names all" if len(wrong) > 1 else ""
@@ -341,12 +330,7 @@ def explain(
     *,
     table: str,
 ) -> PolicyExplanation:
-    """Tell what policies say of a table.
-
-    Raises:
-        NotFoundError: there is no configuration file, no such catalog, or no such table.
-        UnavailableError: the catalog is out of reach.
-    """
+    """Tell what policies say of a table."""
     require_file(config)
     reference = find_table(catalogs, table, catalog)
     opened, identifier = opens(reference.catalog), parse_identifier(reference.name)
@@ -377,8 +361,8 @@ def _explanation(
 
 def explanation_shown(result: PolicyExplanation) -> Mapping[str, Any]:
     """What is printed for people: what there is, and that no policy reaches the table where none does."""
-    told = {name: value for name, value in msgspec.to_builtins(result).items() if value and name != "status"}
-    return told if result.policies else {**told, "policies": "no policy reaches it"}
+    shown = {name: value for name, value in msgspec.to_builtins(result).items() if value and name != "status"}
+    return shown if result.policies else {**shown, "policies": "no policy reaches it"}
 
 
 def _job(table: str, rule: JobRule, now_ms: int, config: Sequence[str]) -> JobExplained:
@@ -404,10 +388,10 @@ def _job(table: str, rule: JobRule, now_ms: int, config: Sequence[str]) -> JobEx
 
 def _values(rules: TableRules) -> Iterator[ValueExplained]:
     """Values of all jobs once for each policy that decides, then those of each job."""
-    told: set[str] = set()
+    shown: set[str] = set()
     for rule in rules.jobs:
-        if rule.policy not in told:
-            told.add(rule.policy)
+        if rule.policy not in shown:
+            shown.add(rule.policy)
             yield from _explained(rule.policy, "all", rule.common)
     for rule in rules.jobs:
         yield from _explained(rule.policy, rule.job, rule.values)

@@ -1,7 +1,4 @@
-"""What the commands do that move references: `ref list`, `ref publish`, `rollback`, and `restore`, which takes a run back.
-
-What the command `register` does: the only one about a table that its catalog does not have yet.
-"""
+"""The commands that move references, `restore`, which undoes a run, and `register`, for a table that no catalog has."""
 
 import msgspec
 
@@ -45,7 +42,6 @@ class RefsShown(msgspec.Struct, frozen=True):
 
 
 def list_refs(table: Table) -> RefsShown:
-    """Every branch and tag; none for a table without data."""
     refs = sorted(table.metadata.refs.items(), key=lambda item: (item[0] != MAIN, not item[1].is_branch, item[0]))
     return RefsShown(table.metadata_location, tuple(_shown(name, ref, table.metadata) for name, ref in refs))
 

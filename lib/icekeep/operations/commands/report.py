@@ -1,7 +1,4 @@
-"""A browser that is asked to show a page, as `--open` asks.
-
-What the command `report` does: catalogs opened, the tables that are meant looked at, prices taken from the configuration.
-"""
+"""The command `report`: catalogs opened, their tables looked at, prices taken from the configuration; and `--open`."""
 
 import os
 import shlex
@@ -18,7 +15,7 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import JobAdvice
 from icekeep.names import NAME_IN_CATALOG, catalog_of
-from icekeep.operations.commands.tables import of_each_catalog
+from icekeep.operations.commands.tables import for_each_catalog
 from icekeep.operations.configuration.catalogs import (
     Catalogs,
     PatternReference,
@@ -66,7 +63,7 @@ _NAMED_TABLES = 500
 """Of more tables than these the last runs of all tables are asked for: a question to a database has a length."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ReportScope(msgspec.Struct, frozen=True, kw_only=True):
     """Which tables a report is about: one, those that match a pattern, or all of some catalogs.
 
     Attributes:
@@ -85,13 +82,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     match: str | None = None
 
     @classmethod
-    def of(cls, known: Catalogs, catalog: str | None, table: str | None, match: str | None) -> "Wanted":
-        """What flags ask for.
-
-        Raises:
-            UsageError: both a table and a pattern are given.
-            NotFoundError: there is no such catalog, or none is configured.
-        """
+    def of(cls, known: Catalogs, catalog: str | None, table: str | None, match: str | None) -> "ReportScope":
+        """What flags ask for."""
         pattern = None if match is None else find_pattern(known, match, catalog)
         if table is not None:
             if match is not None:
@@ -133,12 +125,6 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
         page: a file that the report is also written to, as a page for a browser; then the report has histories.
         in_browser: whether a browser is asked to show it, without waiting for it.
         since: a file with the JSON of an earlier report, which the tables are compared with.
-
-    Raises:
-        UsageError: both a table and a pattern are given, or no catalog is configured; the page cannot be written, for want of a
-            directory or of the packages that draw it; or the earlier report cannot be read.
-        NotFoundError: there is no such catalog or table, or none that the pattern matches.
-        IcekeepError: the only catalog cannot be opened or listed.
     """
     if in_browser and page is None:
         raise UsageError("--open shows the page that --page FILE writes; give both")
@@ -147,14 +133,14 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
         require_packages()
     earlier = None if since is None else read_earlier(since)
     known = catalogs()
-    wanted = Wanted.of(known, catalog, table, match)
+    wanted = ReportScope.of(known, catalog, table, match)
     names = () if wanted.identifier is None else (wanted.identifier,)
     glob = None if wanted.glob is None else wanted.glob.text
 
     def look(settings: CatalogSettings) -> ReportResult:
         with settings.placing():
             opened = open_settings(settings)
-            found = report(opened, spark, match=glob, tables=names, prices=known.prices, listener=listener)
+            found = report(opened, spark, match=glob, tables=names, prices=known.config.prices, listener=listener)
         if not histories and page is None:
             return found
         return with_histories(
@@ -172,16 +158,11 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
 
 
 def report_on(
-    wanted: Wanted, look: Callable[[CatalogSettings], ReportResult], listener: Listener = SILENT
+    wanted: ReportScope, look: Callable[[CatalogSettings], ReportResult], listener: Listener = SILENT
 ) -> ReportResult:
-    """What `look` finds in each catalog as one report, whose commands read the same configuration.
-
-    Raises:
-        NotFoundError: there is no such table, or none that the pattern matches.
-        IcekeepError: the only catalog cannot be opened or listed.
-    """
+    """What `look` finds in each catalog as one report, whose commands read the same configuration."""
     try:
-        reports, not_read = of_each_catalog(wanted.chosen, look)
+        reports, not_read = for_each_catalog(wanted.chosen, look)
     except NotFoundError as error:
         if wanted.table is None:
             raise
@@ -201,19 +182,13 @@ def report_on(
 
 
 def _warn_of_empty(reports: Iterable[ReportResult], config: Sequence[str], listener: Listener) -> None:
-    for name in sorted(one.catalogs[0] for one in reports if not _has_any(one)):
+    for name in sorted(one.catalogs[0] for one in reports if not one.tables_count and not one.not_read):
         doctor = shlex.join(["icekeep", "doctor", "--catalog", name, *config])
         problem = f"catalog {name!r} has no table; where there should be some, look at its name and address: {doctor}"
         listener.on(Warned(problem))
 
 
-def _has_any(found: ReportResult) -> bool:
-    """Whether a catalog has a table, or a namespace of which nobody knows."""
-    return bool(found.tables_count or found.not_read)
-
-
 def _with_commands(found: ReportResult, config: Sequence[str]) -> ReportResult:
-    """The same with commands that read the same configuration."""
     if not config:
         return found
     more = f" {shlex.join(config)}"

@@ -2,20 +2,19 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from icekeep.errors import NotFoundError, UnavailableError, UsageError, argument, shortened
+from icekeep.operations.command_specs import COMMANDS, CommandScope
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
 from icekeep.operations.configuration.file import RUNS, CatalogSettings, Configuration, config_words
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.loading import configured_catalogs, open_settings
-from icekeep.operations.misspelt import LISTED, require_known
+from icekeep.operations.misspelt import LISTED, validate_choice
 from icekeep.operations.recording import records_of
-from icekeep.operations.verbs import VERBS, About, tells_of_runs
-from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter, RunRecord
 from icekeep.runs import STATUSES
 from icekeep.runtime import SYSTEM
@@ -97,19 +96,24 @@ def runs(  # noqa: PLR0913 - the settings of the command
     last: int | None = _LAST,
     run: str | None = None,
 ) -> RunsFound:
-    """Look runs up where they are written down; arguments and errors as those of `list_runs`."""
     if job is not None:
         # What `apply` does is a run of the job whose plan it is.
-        changing = [name for name, verb in VERBS.items() if tells_of_runs(verb) and verb.about is not About.PLAN]
-        require_known(job, [*JOBS, *changing], "job or command whose runs are written down", LISTED)
+        changing = [
+            name for name, verb in COMMANDS.items() if verb.changes_tables and verb.scope is not CommandScope.PLAN
+        ]
+        validate_choice(job, [*JOBS, *changing], "job or command whose runs are written down", LISTED)
     if status is not None:
-        require_known(status, STATUSES, "status", f"there is {', '.join(STATUSES)}")
+        validate_choice(status, STATUSES, "status", f"there is {', '.join(STATUSES)}")
     reference = None if table is None else find_table(catalogs, table, catalog)
     chosen = catalogs.chosen(catalog) if reference is None else (reference.catalog,)
-    places = {records.address: records for records in _places(config, chosen)}
+    kept = (records_of(config.runs, one, os.environ, is_read=True) for one in chosen)
+    places = {records.address: records for records in kept if records is not None}
     if not places:
+        why = "no catalog has its warehouse in a directory of this machine that can be written to"
+        if not config.runs.is_enabled:
+            why = f"the configuration has `{RUNS}.enabled: false`"
         raise NotFoundError(
-            f"no record of runs is kept: {_why(config)}; give `{RUNS}: {{uri: sqlite:///PATH}}` or one of PostgreSQL in the "
+            f"no record of runs is kept: {why}; give `{RUNS}: {{uri: sqlite:///PATH}}` or one of PostgreSQL in the "
             "configuration"
         )
     now_ms = SYSTEM.now_ms()
@@ -148,21 +152,8 @@ def runs_shown(result: RunsFound) -> Mapping[str, Any]:
     return {**shown, "notes": [*result.notes]} if result.notes else shown
 
 
-def _places(config: Configuration, catalogs: Sequence[CatalogSettings]) -> Iterator[RunRecords]:
-    for catalog in catalogs:
-        records = records_of(config.runs, catalog, os.environ, is_read=True)
-        if records is not None:
-            yield records
-
-
-def _why(config: Configuration) -> str:
-    if not config.runs.is_enabled:
-        return f"the configuration has `{RUNS}.enabled: false`"
-    return "no catalog has its warehouse in a directory of this machine that can be written to"
-
-
 def run_row(record: RunRecord) -> dict[str, Any]:
-    """A run as a line of a table for people."""
+    job, dash, rest = record.run_id.partition("-")
     took = None if record.ended_ms is None else f"{(record.ended_ms - record.started_ms) / 1000:,.1f} s"
     return {
         "started_at": format_moment(record.started_ms),
@@ -172,12 +163,6 @@ def run_row(record: RunRecord) -> dict[str, Any]:
         "status": record.status,
         "exit_status": record.exit_status,
         "policy": record.policy,
-        "run": _short_id(record.run_id),
+        "run": f"{job}{dash}{rest[:_ID_LENGTH]}",
         "error": record.error_message and shortened(record.error_message, _ERROR_LENGTH),
     }
-
-
-def _short_id(run_id: str) -> str:
-    """The job, and so much of the UUID as tells the run from others."""
-    job, dash, rest = run_id.partition("-")
-    return f"{job}{dash}{rest[:_ID_LENGTH]}"

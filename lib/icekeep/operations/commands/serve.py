@@ -1,7 +1,4 @@
-"""What `serve` shows: the report and the runs as of the last refresh, which no request waits for.
-
-The command `serve`: the report and the runs in a browser, up to date while jobs run.
-"""
+"""The command `serve`: the report and the runs in a browser, as of the last refresh, which no request waits for."""
 
 import json
 import logging
@@ -22,7 +19,7 @@ from icekeep.errors import IcekeepError, UsageError, first_line, one_line
 from icekeep.events import SILENT, Listener, Noted
 from icekeep.health.values import TableHealth
 from icekeep.names import without_catalog
-from icekeep.operations.commands.report import Wanted, open_in_browser, records_on, report_on
+from icekeep.operations.commands.report import ReportScope, open_in_browser, records_on, report_on
 from icekeep.operations.commands.runs import run_row, runs
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import CatalogSettings, Configuration
@@ -90,7 +87,7 @@ class Board:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: ReportScope,
         opens: Callable[[CatalogSettings], Catalog],
         *,
         keep_ms: int,
@@ -106,7 +103,6 @@ class Board:
 
     @property
     def tables_count(self) -> int:
-        """How many tables the last refresh found."""
         return 0 if self._shown is None else self._shown.tables_count
 
     def refresh(self, listener: Listener = SILENT, check: Callable[[], None] = lambda: None) -> None:
@@ -114,9 +110,6 @@ class Board:
 
         Args:
             check: see `LiveReport.refresh`.
-
-        Raises:
-            IcekeepError: it is the first time, and nothing could be read at all.
         """
         with self._lock:
             began_ms = self._runtime.monotonic_ms()
@@ -149,7 +142,6 @@ class Board:
         self._wake.set()
 
     def answer(self, path: str, query: Mapping[str, str]) -> HttpResponse | None:
-        """The page or the state at a path, of what was read last."""
         shown = self._shown
         if shown is None:
             return None
@@ -162,18 +154,17 @@ class Board:
                 found = HttpResponse(body=json.dumps(self._state(shown)), content_type="application/json")
             case _:
                 return None
-        self._refresh_if_due()
-        return found
-
-    def _refresh_if_due(self) -> None:
         if not self._lock.locked() and self._runtime.monotonic_ms() >= self._due_ms:
             self._wake.set()
+        return found
 
     def _refresh(self, listener: Listener, check: Callable[[], None]) -> None:
         found = self._runs()
         before = self._shown
         if before is not None:
-            self._shown = before = _with_runs(before, found)
+            # The report follows once it is read.
+            runs_version = before.runs_version + (found.version != before.runs.version)
+            self._shown = before = msgspec.structs.replace(before, runs=found, runs_version=runs_version)
         report = report_on(self._wanted, partial(self._look, listener, check), listener)
         key = [live.version for live in self._live.values()], [(one.name, one.reason) for one in report.not_read]
         refreshed_ms = self._runtime.now_ms()
@@ -202,7 +193,7 @@ class Board:
                     Engine(spark=_no_spark),
                     identifier=wanted.identifier,
                     glob=wanted.glob,
-                    prices=known.prices,
+                    prices=known.config.prices,
                     keep_ms=self._keep_ms,
                 )
 
@@ -249,14 +240,7 @@ class Board:
         }
 
 
-def _with_runs(shown: _Shown, found: _RunsRead) -> _Shown:
-    """The same with the runs as they are now; the report follows once it is read."""
-    has_changed = found.version != shown.runs.version
-    return msgspec.structs.replace(shown, runs=found, runs_version=shown.runs_version + has_changed)
-
-
 def _live(page: str, version: int, found: _RunsRead, refreshed_ms: int, wrong: str = "") -> dict[str, Any]:
-    """The values that `live.html` takes."""
     running = [one for one in found.runs if one.status == RUNNING]
     return {
         "page": page,
@@ -332,14 +316,9 @@ def serve(  # noqa: PLR0913 - the settings of the command
         host: a loopback address.
         keep_ms: a table read longer ago than this is read again even if its metadata has not moved.
         in_browser: whether a browser is asked to show it.
-
-    Raises:
-        UsageError: a package is missing that the pages need; the host is not a loopback address, or the port is taken.
-        NotFoundError: there is no such catalog or table, or none that the pattern matches.
-        IcekeepError: the only catalog cannot be opened or listed.
     """
     require_packages()
-    board = Board(Wanted.of(catalogs, catalog, table, match), opens, keep_ms=keep_ms)
+    board = Board(ReportScope.of(catalogs, catalog, table, match), opens, keep_ms=keep_ms)
     is_over = threading.Event()
     with LocalServer(board, host, port, new_token()) as server:
         board.refresh(listener)

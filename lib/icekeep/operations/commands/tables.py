@@ -1,7 +1,4 @@
-"""Several catalogs, of which one that is out of reach does not stop the others.
-
-The command `tables`: which tables there are, and what their metadata files alone say of them.
-"""
+"""The command `tables`: which tables there are, and what their metadata files alone say of them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,7 +20,7 @@ from icekeep.reports.values import NotRead
 R = TypeVar("R")
 
 
-def of_each_catalog(
+def for_each_catalog(
     chosen: Sequence[CatalogSettings], work: Callable[[CatalogSettings], R]
 ) -> tuple[list[R], list[NotRead]]:
     """What `work` makes of each, and those of which it cannot; of the only one its error is raised."""
@@ -82,16 +79,12 @@ def tables(
     *,
     match: str | None = None,
 ) -> TablesFound:
-    """List the tables of a catalog, or of each that is configured.
-
-    Raises:
-        UsageError: the pattern can match no table, or no catalog is configured.
-        NotFoundError: there is no such catalog, or no table that the pattern matches.
-        IcekeepError: the only catalog cannot be opened or listed.
-    """
+    """List the tables of a catalog, or of each that is configured."""
     pattern = None if match is None else find_pattern(catalogs, match, catalog)
     chosen = catalogs_of_tables(catalogs, catalog, pattern)
-    listed, unread = of_each_catalog(chosen, lambda one: _listed(one, opens, None if pattern is None else pattern.glob))
+    listed, unread = for_each_catalog(
+        chosen, lambda one: _listed(one, opens, None if pattern is None else pattern.glob)
+    )
     found = [each for some in listed for each in some]
     read = sorted((one for one in found if isinstance(one, TableListed)), key=lambda one: one.table)
     not_read = [*unread, *(one for one in found if isinstance(one, NotRead))]

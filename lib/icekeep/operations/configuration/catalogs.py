@@ -1,11 +1,9 @@
-"""PyIceberg's own configuration: `PYICEBERG_CATALOG__NAME__KEY` and `.pyiceberg.yaml`, read by its rules.
+"""Which catalog a name means: the YAML file, then Spark's configuration, then PyIceberg's.
 
-Names are lower case; in a variable `__` is a dot and `_` a dash. A key that the environment sets wins over the file's.
+The first source that knows a name gives all its properties; they are not mixed, since each source describes a whole catalog.
 
-Which catalog a name means: the YAML file, then Spark's configuration, then PyIceberg's.
-
-The first source that knows a name gives all its properties; they are not mixed, since each source describes a whole
-catalog. Opening one is `loading.py`.
+PyIceberg's configuration, `PYICEBERG_CATALOG__NAME__KEY` and `.pyiceberg.yaml`, is read by its rules: names are lower case; in a
+variable `__` is a dot and `_` a dash. A key that the environment sets wins over the file's.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +12,9 @@ from pathlib import Path
 import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.health.prices import Prices
 from icekeep.names import FULL_NAME, NAME_IN_CATALOG, join_parts, name_of_form, split_name, without_catalog
 from icekeep.operations.configuration.documents import Entry, read_document
-from icekeep.operations.configuration.file import CatalogSettings, Configuration, RunsSettings
+from icekeep.operations.configuration.file import CatalogSettings, Configuration
 from icekeep.policies.values import MANY, Glob, parse_glob
 from icekeep.secrets import is_own_file
 from icekeep.settings import CONFIG_PLACES
@@ -29,12 +26,7 @@ _TYPES_BY_SCHEME = {"http": "rest", "thrift": "hive", "sqlite": "sql", "postgres
 
 
 def pyiceberg_catalogs(environ: Mapping[str, str], directory: Path) -> dict[str, CatalogSettings]:
-    """The catalogs that PyIceberg would find when it runs in `directory`.
-
-    Raises:
-        UsageError: the file is not YAML, or is another user's.
-        ConfigError: the file's catalogs are no mappings, or there is a list in one.
-    """
+    """The catalogs that PyIceberg would find when it runs in `directory`."""
     properties: dict[str, dict[str, str]] = {}
     sources: dict[str, dict[str, str]] = {}
     path = _find_file(environ, directory)
@@ -114,6 +106,7 @@ DEFAULT_CATALOG = "default"
 
 _SPARK_PREFIX = "spark.sql.catalog."
 _ICEBERG_CLASSES = "org.apache.iceberg."
+_KINDS = ("type", "catalog-impl")
 _TYPES_BY_CLASS = {
     "JdbcCatalog": "jdbc",
     "HadoopCatalog": "hadoop",
@@ -143,37 +136,16 @@ class Catalogs:
             lambda: spark_catalogs(spark_properties()),
             lambda: pyiceberg_catalogs(environ, directory),
         )
-        self._config = config
+        self.config = config
         self._asked: list[Mapping[str, CatalogSettings]] = []
 
-    @property
-    def config(self) -> Configuration:
-        """What the file says."""
-        return self._config
-
-    @property
-    def prices(self) -> Prices | None:
-        """The prices of the file; `None` if it has none."""
-        return self._config.prices
-
-    @property
-    def runs(self) -> RunsSettings:
-        """What the file says of the record of runs."""
-        return self._config.runs
-
     def find(self, name: str) -> CatalogSettings | None:
-        """The first source's settings for a name, `None` if none knows it."""
-        for number in range(len(self._sources)):
-            found = self._catalogs_of(number)
-            if name in found:
-                return found[name]
-        return None
+        return next((found[name] for found in self._known() if name in found), None)
 
     def all(self) -> dict[str, CatalogSettings]:
-        """Every catalog by name, sorted, each from the first source that knows it."""
         known: dict[str, CatalogSettings] = {}
-        for number in range(len(self._sources)):
-            known = {**self._catalogs_of(number), **known}
+        for found in self._known():
+            known = {**found, **known}
         return dict(sorted(known.items()))
 
     def chosen(self, name: str | None) -> tuple[CatalogSettings, ...]:
@@ -181,11 +153,7 @@ class Catalogs:
         return tuple(self.all().values()) if name is None else (self.get(name),)
 
     def get(self, name: str | None) -> CatalogSettings:
-        """The settings of a catalog; without a name, of the only one in the file, the only one at all, or `default`.
-
-        Raises:
-            NotFoundError: nobody knows the name, or it is not clear which catalog is meant.
-        """
+        """The settings of a catalog; without a name, of the only one in the file, the only one at all, or `default`."""
         found = self.find(name) if name is not None else self._unnamed()
         if found is not None:
             return found
@@ -197,8 +165,8 @@ class Catalogs:
         raise NotFoundError(none if name is None else f"{wrong}; {none}", catalog=name, known=[])
 
     def _unnamed(self) -> CatalogSettings | None:
-        if len(self._config.catalogs) == 1:
-            return next(iter(self._config.catalogs.values()))
+        if len(self.config.catalogs) == 1:
+            return next(iter(self.config.catalogs.values()))
         default = self.find(DEFAULT_CATALOG)
         if default is not None:
             return default
@@ -206,17 +174,19 @@ class Catalogs:
         return next(iter(known.values())) if len(known) == 1 else None
 
     def _where_it_looked(self) -> str:
-        path = self._config.path
+        path = self.config.path
         if path:
             return f"not in {path}, nor in Spark's or PyIceberg's configuration"
         return (
             f"there is no configuration ({CONFIG_PLACES}); make one with `icekeep init`, or name a file with --config"
         )
 
-    def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
-        while len(self._asked) <= number:
-            self._asked.append(self._sources[len(self._asked)]())
-        return self._asked[number]
+    def _known(self) -> Iterator[Mapping[str, CatalogSettings]]:
+        """What each source knows, asked once and not before its turn."""
+        for number, source in enumerate(self._sources):
+            if len(self._asked) <= number:
+                self._asked.append(source())
+            yield self._asked[number]
 
 
 class TableReference(msgspec.Struct, frozen=True):
@@ -233,7 +203,6 @@ class TableReference(msgspec.Struct, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """`catalog.namespace.table`."""
         return f"{join_parts((self.catalog.name,))}.{self.name}"
 
     def not_found(self, error: NotFoundError) -> NotFoundError:
@@ -245,10 +214,6 @@ def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> Ta
     """Tell the catalog from the table in `namespace.table` or `catalog.namespace.table`.
 
     The first part is a catalog if no other is named, two more parts follow, and there is a catalog of that name.
-
-    Raises:
-        UsageError: the name has no namespace.
-        NotFoundError: there is no such catalog, or it is not clear which is meant.
     """
     first, *below = split_name(table)
     name = name_of_form(table, NAME_IN_CATALOG)
@@ -265,11 +230,7 @@ def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> Ta
 
 
 def _unnamed(catalogs: Catalogs, first: str = "") -> CatalogSettings:
-    """The catalog that is meant where a table is named without one; `first` is the part of the name that may be a mistyped one.
-
-    Raises:
-        NotFoundError: it is not clear which is meant.
-    """
+    """The catalog of a table that is named without one; `first` is the part of the name that may be a mistyped catalog."""
     try:
         return catalogs.get(None)
     except NotFoundError as error:
@@ -307,10 +268,6 @@ def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -
 
     As in the name of a table, the first part is a catalog if no other is named, a pattern of tables follows, and there is a
     catalog of that name. Without one all are meant.
-
-    Raises:
-        UsageError: it can match no table, or has signs of other kinds of patterns.
-        NotFoundError: there is no such catalog.
     """
     whole = parse_glob(pattern, NAME_IN_CATALOG)
     if catalog is not None:
@@ -329,11 +286,7 @@ def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -
 def catalogs_of_tables(
     catalogs: Catalogs, catalog: str | None, pattern: PatternReference | None = None
 ) -> tuple[CatalogSettings, ...]:
-    """The catalogs whose tables are asked for, one at least: those of a pattern, else the one that is named, else all.
-
-    Raises:
-        NotFoundError: there is no such catalog, or none is configured.
-    """
+    """The catalogs whose tables are asked for, one at least: those of a pattern, else the one that is named, else all."""
     chosen = catalogs.chosen(catalog) if pattern is None else pattern.catalogs
     # Where there is none, the error says where catalogs were looked for.
     return chosen or (catalogs.get(None),)
@@ -346,14 +299,12 @@ def spark_catalogs(properties: Mapping[str, str]) -> dict[str, CatalogSettings]:
         name, _, rest = key.removeprefix(_SPARK_PREFIX).partition(".")
         if key.startswith(_SPARK_PREFIX) and name:
             below.setdefault(name, {})[rest] = value
-    return {name: _from_spark(name, given) for name, given in below.items() if _is_iceberg(given)}
-
-
-def _is_iceberg(given: Mapping[str, str]) -> bool:
-    """Other formats' catalogs stand under the same prefix; without a class, a type says that Iceberg's is meant."""
-    if "" in given:
-        return given[""].startswith(_ICEBERG_CLASSES)
-    return "type" in given or "catalog-impl" in given
+    # Other formats' catalogs stand under the same prefix; without a class, a type says that Iceberg's is meant.
+    return {
+        name: _from_spark(name, given)
+        for name, given in below.items()
+        if (given[""].startswith(_ICEBERG_CLASSES) if "" in given else not given.keys().isdisjoint(_KINDS))
+    }
 
 
 def _from_spark(name: str, given: Mapping[str, str]) -> CatalogSettings:

@@ -39,7 +39,6 @@ class Entry(msgspec.Struct, frozen=True):
         return f"Entry({self.key_path!r}, {self.kind})"
 
     def wrong(self, problem: str) -> ConfigError:
-        """The error that says what is wrong with this entry, and where it stands."""
         return ConfigError(self.key_path, f"{problem} ({self.place})")
 
     def mapping(self, known: Collection[str] | None = None) -> Mapping[str, "Entry"]:
@@ -60,12 +59,11 @@ class Entry(msgspec.Struct, frozen=True):
         """The entry of a key that must be there; `form` is what to give, as the error says."""
         below = self.mapping()
         if key not in below:
-            told = f"is missing{form and f'; give {form}'}{instead_of(key, below)}"
-            raise ConfigError(f"{self.key_path}.{key}", f"{told} ({self.place})")
+            problem = f"is missing{form and f'; give {form}'}{instead_of(key, below)}"
+            raise ConfigError(f"{self.key_path}.{key}", f"{problem} ({self.place})")
         return below[key]
 
     def sequence(self) -> tuple["Entry", ...]:
-        """The entries of a list."""
         if not isinstance(self.value, tuple):
             raise self._wrong_type("a list")
         return self.value
@@ -96,12 +94,10 @@ class Entry(msgspec.Struct, frozen=True):
         return number
 
     def size(self) -> int:
-        """A number of bytes, perhaps with a unit such as `5GiB`."""
         size = parse_bytes(self.value) if isinstance(self.value, str) and self.kind == "str" else None
         return self.whole_number(minimum=0) if size is None else size
 
     def number(self, *, minimum: float) -> float:
-        """A decimal number of at least `minimum`."""
         if not isinstance(self.value, str) or self.kind not in ("int", "float") or not _NUMBER.fullmatch(self.value):
             raise self._wrong_type("a number")
         number = float(self.value)
@@ -110,7 +106,6 @@ class Entry(msgspec.Struct, frozen=True):
         return number
 
     def boolean(self) -> bool:
-        """True or false."""
         if not isinstance(self.value, str) or self.kind != "bool":
             raise self._wrong_type("true or false")
         return self.value.lower() in _TRUE_WORDS
@@ -128,7 +123,6 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def is_null(self) -> bool:
-        """Whether the key stands there without a value."""
         return self.kind == "null"
 
     def _wrong_type(self, wanted: str) -> ConfigError:
@@ -163,12 +157,7 @@ def instead_of(missing: str, given: Iterable[str]) -> str:
 
 
 def read_document(path: str) -> Entry | None:
-    """Read a YAML file; null if it holds nothing.
-
-    Raises:
-        UsageError: the file cannot be read or is not YAML.
-        ConfigError: a key is given twice, or is no plain word.
-    """
+    """Read a YAML file; null if it holds nothing."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -181,9 +170,6 @@ def with_mapping(path: str | None, key: str, name: str, values: Mapping[str, str
     """The text of a file's document, or of an empty one, with a mapping of texts added as `key.name`.
 
     Scalars keep their spelling: `22:00` stays the time that it is.
-
-    Raises:
-        UsageError: the file cannot be read, is not YAML, or has such a mapping already.
     """
     added = yaml.MappingNode(_TAG_MAP, [(_text_node(one), _text_node(value)) for one, value in values.items()])
     entry = (_text_node(name), added)
@@ -209,7 +195,6 @@ def _text_node(text: str) -> yaml.ScalarNode:
 
 
 def parse_document(text: str, path: str) -> Entry | None:
-    """The tree of a YAML text; `path` is only named in errors."""
     # Only nodes are composed and nothing is constructed, so no tag can make an object.
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -236,7 +221,6 @@ class _Tree:
         self._path, self._limit, self._count = path, limit, 0
 
     def entry(self, node: yaml.Node, key_path: str, depth: int) -> Entry:
-        """The entry of a node, with all below it."""
         place = f"{self._path}, line {node.start_mark.line + 1}"
         self._count += 1
         if self._count > self._limit:

@@ -44,7 +44,6 @@ _SIZE: Schema = {
 
 
 def configuration_schema() -> Schema:
-    """The schema of the whole file."""
     readers: Mapping[str, Schema] = {
         "catalogs": _named(_catalog(), CATALOG_NAME),
         "prices": _prices(),
@@ -73,11 +72,7 @@ def configuration_schema() -> Schema:
 
 def _keys(known: Collection[str], schemas: Mapping[str, Schema]) -> Schema:
     """An object with these keys and no other. A key that has no schema is a mistake here, and raises `KeyError`."""
-    return {
-        "type": "object",
-        "properties": {key: schemas[key] for key in sorted(known)},
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": {key: schemas[key] for key in sorted(known)}, "additionalProperties": False}
 
 
 def _named(schema: Schema, name: re.Pattern[str] | None = None) -> Schema:
@@ -181,12 +176,7 @@ _POLICY: Mapping[str, Schema] = {
     "mode": {"enum": [mode.value for mode in Mode]},
     "window": _keys(
         layers.WINDOW_KEYS,
-        {
-            "from": _CLOCK,
-            "to": _CLOCK,
-            "days": {"type": "array", "items": _TEXT, "minItems": 1},
-            "zone": _TEXT,
-        },
+        {"from": _CLOCK, "to": _CLOCK, "days": {"type": "array", "items": _TEXT, "minItems": 1}, "zone": _TEXT},
     ),
     "schedule": {"anyOf": [_TEXT, {"type": "null"}]},
     "retries": {"type": "integer", "minimum": 0},

@@ -1,8 +1,4 @@
-"""The keys `log`, `metrics` and `notifications` of the configuration: who hears of a run, and how.
-
-What the configuration says under `runs`: where runs are written down.
-
-The configuration file: catalogs, policies and their layers, read strictly.
+"""The configuration file, read strictly: catalogs, policies and their layers, logs, metrics, notifications, the record of runs.
 
 Unknown keys, wrong types and missing values are errors that name the key's path. Reading it needs neither Spark nor a
 catalog nor the network, so that a scheduler can do it often. Environment variables in catalog properties stay as they are
@@ -26,7 +22,6 @@ from icekeep.operations.configuration.layers import span_of
 from icekeep.operations.configuration.policies import RULES_KEYS, read_rules
 from icekeep.operations.console.looks import FORMATS
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.verbs import tells_of_runs
 from icekeep.policies.values import Policy, Rules
 from icekeep.secrets import is_own_file
 from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE
@@ -60,7 +55,7 @@ class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"NotificationSettings({shown_address(self.url)!r})"
 
 
-class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
+class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is said of log lines and metrics.
 
     Attributes:
@@ -79,14 +74,14 @@ class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         # The address may hold a password.
-        return f"TellingSettings({self.log_format!r}, has_pushgateway={self.pushgateway is not None})"
+        return f"TelemetrySettings({self.log_format!r}, has_pushgateway={self.pushgateway is not None})"
 
 
-def read_telling(given: Mapping[str, Entry]) -> TellingSettings:
+def read_telemetry(given: Mapping[str, Entry]) -> TelemetrySettings:
     """What the entries `log`, `metrics` and `notifications` say; raises `ConfigError` where one is not what it must be."""
     log = given[LOG].mapping(LOG_KEYS) if LOG in given else {}
     metrics = given[METRICS].mapping(METRICS_KEYS) if METRICS in given else {}
-    return TellingSettings(
+    return TelemetrySettings(
         log_format=_format(log["format"]) if "format" in log else None,
         metrics_file=metrics["file"].text() if "file" in metrics else None,
         pushgateway=metrics["pushgateway"].text() if "pushgateway" in metrics else None,
@@ -125,10 +120,9 @@ def _words(entry: Entry, known: Collection[str]) -> frozenset[str]:
 
 
 def notifying_jobs() -> tuple[str, ...]:
-    """The jobs and commands of which messages are sent."""
     # The table of commands imports the configuration.
-    verbs: Any = resolve("icekeep.operations.verbs:VERBS")
-    return (*JOBS, *(name for name, verb in verbs.items() if tells_of_runs(verb)))
+    verbs: Any = resolve("icekeep.operations.command_specs:COMMANDS")
+    return (*JOBS, *(name for name, verb in verbs.items() if verb.changes_tables))
 
 
 def _format(entry: Entry) -> str:
@@ -241,11 +235,7 @@ class CatalogSettings(msgspec.Struct, frozen=True):
         return f"CatalogSettings({self.name!r}, keys={sorted(self.properties)})"
 
     def resolved(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The properties with the values of environment variables filled in.
-
-        Raises:
-            ConfigError: a variable is not set; names the key and the variable.
-        """
+        """The properties with the values of environment variables filled in."""
         if not self.has_placeholders:
             return dict(self.properties)
         return {
@@ -295,13 +285,12 @@ class Configuration(msgspec.Struct, frozen=True):
     rules: Rules = Rules()
     prices: Prices | None = None
     runs: RunsSettings = RunsSettings()
-    telling: TellingSettings = TellingSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     written: tuple[ConfiguredValue, ...] = ()
     wrong_schedules: Mapping[str, ConfigError] = {}
 
     @property
     def policies(self) -> tuple[Policy, ...]:
-        """In the order of the file."""
         return self.rules.policies
 
 
@@ -402,7 +391,7 @@ def _strictly(document: Entry, path: str) -> Configuration:
     for one in given[NOTIFICATIONS].sequence() if NOTIFICATIONS in given else ():
         _property(one.required("url"))
     written = tuple(_written(entry for key, entry in given.items() if key not in ("catalogs", "policies")))
-    return Configuration(path, catalogs, read_rules(given, catalogs), prices, runs, read_telling(given), written)
+    return Configuration(path, catalogs, read_rules(given, catalogs), prices, runs, read_telemetry(given), written)
 
 
 def _written(entries: Iterable[Entry]) -> Iterator[ConfiguredValue]:
@@ -427,12 +416,10 @@ def _catalogs(entry: Entry) -> dict[str, CatalogSettings]:
 
 
 def is_catalog_name(name: str) -> bool:
-    """Whether a catalog can have that name in the file."""
     return CATALOG_NAME.fullmatch(name) is not None
 
 
 def _prices(entry: Entry) -> Prices:
-    """What work and storage cost, for `report`."""
     given = entry.mapping({*Prices.__struct_fields__})
     numbers = {name: below.number(minimum=0) for name, below in given.items() if name != CURRENCY}
     currency = {CURRENCY: given[CURRENCY].text()} if CURRENCY in given else {}

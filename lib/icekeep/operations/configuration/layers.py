@@ -56,17 +56,17 @@ def layer_of(
     """
     given = entry.mapping(KEYS | {*extra_keys})
     readers = {ENABLED: Entry.boolean, MODE: _mode, WINDOW: _window}
-    keys = {key: _said(given[key], read(given[key])) for key, read in readers.items() if key in given}
+    keys = {key: _policy_value(given[key], read(given[key])) for key, read in readers.items() if key in given}
     below = given.get("jobs") if jobs is None else jobs
     return Layer(kind=kind, name=name, keys={**keys, **(more or {})}, jobs={} if below is None else _jobs(below))
 
 
-def layer_of_told(heard: OutsideSettings, kind: LayerKind, name: str = "") -> tuple[Layer, tuple[Problem, ...]]:
-    """What was told outside the file, as a layer, and what of it is not understood; that holds its job, or all."""
+def layer_of_settings(outside: OutsideSettings, kind: LayerKind, name: str = "") -> tuple[Layer, tuple[Problem, ...]]:
+    """Settings from outside the file, as a layer, and what of them is not understood; that holds its job, or all."""
     keys: dict[str, PolicyValue] = {}
     jobs: dict[str, dict[str, PolicyValue]] = {}
-    problems = list(heard.problems)
-    for one in heard.told:
+    problems = list(outside.problems)
+    for one in outside.told:
         try:
             value, order = _value(one)
         except UsageError as error:
@@ -92,7 +92,6 @@ def source_of(entry: Entry) -> str:
 
 
 def span_of(entry: Entry) -> int:
-    """The milliseconds of a duration."""
     return _parsed(entry, entry.text("a span such as 30m, 36h or 7d"), span_ms)
 
 
@@ -112,10 +111,10 @@ def _job(job: str, entry: Entry) -> dict[str, PolicyValue]:
             raise below.unknown(key, [*settings, *KEYS_OF_JOBS], known)
     found: dict[str, PolicyValue] = {}
     if ENABLED in given:
-        found[ENABLED] = _said(given[ENABLED], given[ENABLED].boolean())
+        found[ENABLED] = _policy_value(given[ENABLED], given[ENABLED].boolean())
     if WHEN in given:
         for key, below in given[WHEN].mapping(CONDITIONS).items():
-            found[f"{WHEN}.{key}"] = _said(below, _condition(key, below))
+            found[f"{WHEN}.{key}"] = _policy_value(below, _condition(key, below))
     for order, setting in enumerate(settings.values()):
         if setting.name in given:
             found |= _setting(setting, order, given[setting.name])
@@ -125,43 +124,39 @@ def _job(job: str, entry: Entry) -> dict[str, PolicyValue]:
 def _setting(setting: Setting, order: int, entry: Entry) -> dict[str, PolicyValue]:
     arguments = read_setting(setting, entry)
     if setting.kind not in _MAPPINGS:
-        return {setting.name: _said(entry, arguments, order)}
+        return {setting.name: _policy_value(entry, arguments, order)}
     below = entry.mapping().items()
     return {
-        f"{setting.name}.{key}": _said(item, (argument,), order)
+        f"{setting.name}.{key}": _policy_value(item, (argument,), order)
         for (key, item), argument in zip(below, arguments, strict=True)
     }
 
 
-def _value(told: OutsideSetting) -> tuple[Any, int]:
-    """What a told text means, and where its setting stands; raises `UsageError`."""
-    first, _, rest = told.key.partition(".")
-    if told.key == ENABLED:
-        return _boolean(told.text), 0
-    if told.job is None:
-        return Mode(told.text.strip().lower()), 0
+def _value(given: OutsideSetting) -> tuple[Any, int]:
+    """What a text means, and where its setting stands; raises `UsageError`."""
+    first, _, rest = given.key.partition(".")
+    if given.key == ENABLED:
+        if given.text.strip().lower() not in _WORDS:
+            raise UsageError(f"{given.text!r} is neither true nor false")
+        return _WORDS[given.text.strip().lower()], 0
+    if given.job is None:
+        return Mode(given.text.strip().lower()), 0
     if first == WHEN:
-        return parse_condition(rest, told.text), 0
+        return parse_condition(rest, given.text), 0
     if first == ENABLED:
         raise UsageError(f"{first!r} has nothing below it")
-    settings = JOBS[told.job].settings
+    settings = JOBS[given.job].settings
     order, setting = next((n, one) for n, one in enumerate(settings) if one.name == first)
     if bool(rest) != (setting.kind in _MAPPINGS):
         raise UsageError(f"give {first}.NAME" if not rest else f"{first!r} has nothing below it")
-    named = JOBS[told.job].options
+    named = JOBS[given.job].options
     if setting.kind is SettingKind.OPTIONS and named is not None:
         options: Any = resolve(named)
-        parse_options(options, {rest: told.text.strip()})
-    return setting_arguments(setting, told.text.strip(), rest), order
+        parse_options(options, {rest: given.text.strip()})
+    return setting_arguments(setting, given.text.strip(), rest), order
 
 
-def _boolean(text: str) -> bool:
-    if text.strip().lower() not in _WORDS:
-        raise UsageError(f"{text!r} is neither true nor false")
-    return _WORDS[text.strip().lower()]
-
-
-def _said(entry: Entry, value: Any, order: int = 0) -> PolicyValue:
+def _policy_value(entry: Entry, value: Any, order: int = 0) -> PolicyValue:
     return PolicyValue(_text(entry, value), value, source_of(entry), order)
 
 

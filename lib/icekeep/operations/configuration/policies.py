@@ -100,7 +100,6 @@ def _calls(layer: Layer, defaults: Layer) -> tuple[JobCall, ...]:
 
 
 def _scheduling(entry: Entry) -> dict[str, PolicyValue]:
-    """What a scheduler needs; a property of Spark is a key of its own."""
     given = {key: below for key, below in entry.mapping().items() if key in SCHEDULE_KEYS}
     values: dict[str, tuple[Entry, Any]] = {}
     for key, read in _READERS.items():
@@ -119,7 +118,6 @@ def _shown(entry: Entry) -> str:
 
 
 def _layers(entry: Entry, kind: LayerKind, form: str) -> dict[str, Layer]:
-    """By name, the layers of namespaces or tables."""
     layers: dict[str, Layer] = {}
     for given, below in entry.mapping().items():
         name = name_of_form(given, form)
@@ -166,10 +164,6 @@ def _files(entry: Entry) -> tuple[str, ...]:
     return tuple(item.text() for item in items)
 
 
-def _submit_over(entry: Entry) -> int | None:
-    return None if entry.is_null else entry.size()
-
-
 def _tables(entry: Entry) -> tuple[str, ...]:
     tables: set[str] = set()
     for item in entry.sequence():
@@ -213,7 +207,7 @@ _READERS: Mapping[str, Any] = {
     "py_files": _files,
     "archives": _files,
     "files": _files,
-    SUBMIT_OVER: _submit_over,
+    SUBMIT_OVER: lambda entry: None if entry.is_null else entry.size(),
 }
 SCHEDULE_KEYS = frozenset({*_READERS, _SPARK_CONF})
 POLICY_KEYS = KEYS | SCHEDULE_KEYS | {"name", "tables", "match", "except"}

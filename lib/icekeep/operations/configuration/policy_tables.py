@@ -8,7 +8,7 @@ from icekeep.catalog.base import Catalog, Identifier, StoresPolicies
 from icekeep.errors import NotFoundError
 from icekeep.names import full_name
 from icekeep.operations.configuration.file import Configuration
-from icekeep.operations.configuration.layers import layer_of_told
+from icekeep.operations.configuration.layers import layer_of_settings
 from icekeep.policies.polaris import settings_of_polaris
 from icekeep.policies.resolution import TableRules, rules_for
 from icekeep.policies.table_properties import OutsideSettings, Problem, settings_of_properties
@@ -39,12 +39,12 @@ def resolve_table(
     stored, problems = _stored(catalog, identifier)
     if properties is None:
         unread = Problem(None, "table properties", "the table's metadata cannot be read")
-        heard = OutsideSettings(problems=(unread,))
+        outside = OutsideSettings(problems=(unread,))
     else:
-        heard = settings_of_properties(properties)
-    own, told = layer_of_told(heard, LayerKind.PROPERTIES)
+        outside = settings_of_properties(properties)
+    own, more = layer_of_settings(outside, LayerKind.PROPERTIES)
     name = full_name(catalog.name, identifier)
-    return Resolved(rules_for(rules, name, stored=stored, properties=own), (*problems, *told))
+    return Resolved(rules_for(rules, name, stored=stored, properties=own), (*problems, *more))
 
 
 def tables_of(catalog: Catalog) -> Iterable[str]:
@@ -70,4 +70,4 @@ def require_file(config: Configuration) -> str:
 def _stored(catalog: Catalog, identifier: Identifier) -> tuple[Layer | None, tuple[Problem, ...]]:
     if not isinstance(catalog, StoresPolicies):
         return None, ()
-    return layer_of_told(settings_of_polaris(catalog.stored_policies(identifier)), LayerKind.STORED, catalog.name)
+    return layer_of_settings(settings_of_polaris(catalog.stored_policies(identifier)), LayerKind.STORED, catalog.name)

@@ -20,11 +20,7 @@ _BETWEEN_LOCATIONS = re.compile(r",\s*(?=/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 
 
 def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
-    """The value of a setting from the text behind its flag; a filter and options stay text.
-
-    Raises:
-        UsageError: the text is no value of this kind; does not name the flag.
-    """
+    """The value of a setting from the text behind its flag; a filter and options stay text."""
     match setting.kind:
         case SettingKind.TIME:
             return moment_ms(text, now_ms)
@@ -56,11 +52,7 @@ def parse_option(text: str) -> tuple[str, str]:
 
 
 def read_setting(setting: Setting, entry: "Entry") -> tuple[str, ...]:
-    """The command line arguments that say what an entry of a policy says.
-
-    Raises:
-        ConfigError: the entry's value is not of the setting's kind.
-    """
+    """The command line arguments that say what an entry of a policy says."""
     match setting.kind:
         case SettingKind.SWITCH:
             return (setting.flag,) if entry.boolean() else ()
@@ -94,9 +86,6 @@ def setting_arguments(setting: Setting, text: str, name: str = "") -> tuple[str,
 
     Args:
         name: of the option or pair whose value the text is.
-
-    Raises:
-        UsageError: the text is no value of this kind.
     """
     if setting.kind is SettingKind.SWITCH:
         if text not in ("true", "false"):

@@ -180,7 +180,6 @@ def say_error(message: str, facts: Mapping[str, Any]) -> None:
 
 
 def say_traceback(failure: BaseException) -> None:
-    """The traceback of a failure."""
     if _is_json():
         _ICEKEEP.debug("%s", "traceback", exc_info=failure)
     else:
@@ -205,7 +204,9 @@ class LoggedEvents:
     """Each event as a log line; all are of the run `started`, if of one."""
 
     def __init__(self, started: RunStarted | None = None) -> None:
-        self._context, self._about = _context_of(started), about_run(started)
+        self._about, self._context = about_run(started), dict[str, Any]()
+        if started is not None:
+            self._context = {"run": started.run_id, "table": started.table or None, "job": started.job}
 
     def on(self, event: Event) -> None:
         self._log(_level(event), _said(event), event)
@@ -239,12 +240,6 @@ class _LoggedProgress(LoggedEvents):
     def _tell(self, line: str, event: Event) -> None:
         level = max(logging.INFO, _level(event))
         self._log(level, event.message if isinstance(event, Warned) else line, event)
-
-
-def _context_of(started: RunStarted | None) -> dict[str, Any]:
-    if started is None:
-        return {}
-    return {"run": started.run_id, "table": started.table or None, "job": started.job}
 
 
 def _level(event: Event) -> int:

@@ -1,7 +1,4 @@
-"""Progress for those who call jobs as functions: in a notebook one line that is kept up to date, elsewhere lines on stderr.
-
-Results and plans as HTML, for notebooks: the values, rows and units that the command line prints for people.
-"""
+"""Progress, results and plans in notebooks, where functions are called in place of commands."""
 
 import sys
 import threading
@@ -113,7 +110,6 @@ PICTURES: Mapping[str, str] = {"FileLayout": "icekeep.reports.layout_picture:one
 
 
 def html_of(value: Any) -> str:
-    """A result or a plan as small tables: single values first, then rows."""
     name = type(value).__name__
     if name in PICTURES:
         picture: str = resolve(PICTURES[name])(value)._repr_html_()

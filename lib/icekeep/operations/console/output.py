@@ -53,9 +53,6 @@ def write_at_once(path: str, text: str, what: str) -> None:
 
     Args:
         what: it is, as an error says.
-
-    Raises:
-        UsageError: the file cannot be written.
     """
     with written_at_once(path, what) as stream:
         stream.write(text.encode())
@@ -197,7 +194,6 @@ def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
 
 
 def _lines_of(values: Mapping[str, Any]) -> Table:
-    """A line for each value, behind its name."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

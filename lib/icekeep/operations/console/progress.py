@@ -43,7 +43,7 @@ _SURE_MS = 2_000
 
 
 @contextmanager
-def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[Listener]:
+def shown_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[Listener]:
     """A listener that shows progress on `stream` while the block lasts."""
     console = Console(file=cast("TextIO", LossyStream(stream)), highlight=False)
     if not console.is_terminal:
@@ -137,7 +137,6 @@ class ByRun:
 
 
 def part_of_many(started: RunStarted | None) -> RunStarted | None:
-    """The run, if its process runs jobs on many tables."""
     return started if started is not None and (started.is_one_of_many or started.parent_id is not None) else None
 
 
@@ -291,7 +290,6 @@ class TerminalProgress:
                 self._display.update(task, visible=number == 0)
 
     def _end_bars(self) -> None:
-        """Take away the bars of steps that something ended in their middle."""
         for task in self._tasks.values():
             self._display.remove_task(task)
         self._tasks.clear()

@@ -108,7 +108,13 @@ def lines_of_stderr(take: Callable[[str], None]) -> Iterator[TextIO | None]:
     reading, writing = os.pipe()
     os.dup2(writing, _OWN_STDERR)
     os.close(writing)
-    reader = threading.Thread(target=_read_lines, args=(reading, take), name="icekeep stderr", daemon=True)
+
+    def read() -> None:
+        with open(reading, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                take(line.rstrip("\r\n"))
+
+    reader = threading.Thread(target=read, name="icekeep stderr", daemon=True)
     reader.start()
     stream = open(before, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - closing it may fail
     try:
@@ -121,12 +127,6 @@ def lines_of_stderr(take: Callable[[str], None]) -> Iterator[TextIO | None]:
         # What could not be written is still in its buffer, and closing it tries once more.
         with suppress(OSError):
             stream.close()
-
-
-def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:
-    with open(descriptor, encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            take(line.rstrip("\r\n"))
 
 
 def _is_own_stderr() -> bool:

@@ -166,7 +166,6 @@ class _Rows:
             self._fit(may_drop=not asked)
 
     def print(self, console: Console) -> None:
-        """Print head and rows, and below them the names of columns that did not fit."""
         heads = {name: self._in_lines(name, self._labels[name], is_head=True) for name in self._columns}
         self._print_row(console, heads, {}, style="dim")
         for number in range(len(self._cells[self._columns[0]])):

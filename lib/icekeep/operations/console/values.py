@@ -104,7 +104,6 @@ def shown_value(name: str, value: Any) -> str:
 
 
 def is_bytes(name: str, value: Any) -> bool:
-    """Whether a value is a number of bytes, by the name of its field."""
     return isinstance(value, int) and not isinstance(value, bool) and "bytes" in _words(name)
 
 

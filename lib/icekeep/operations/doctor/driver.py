@@ -1,16 +1,6 @@
-"""What was looked at and what was found: whatever a look raises is a finding, and never an error of the whole.
+"""What `doctor` finds on this machine: Python, packages, Java, memory, clocks, addresses of messages.
 
-Which releases of which packages icekeep needs, as its own package says, and whether those are there.
-
-This machine: its Python, its packages, and the Java that Spark would be started with.
-
-Whether the tasks that run at once on a machine or in an executor fit into its memory.
-
-Removing what this run has made: only directories whose names it has drawn itself, and with them what lies in them.
-
-The addresses that messages are sent to: whether `apprise` is installed and takes them. Nothing is sent.
-
-Whether a clock goes with this machine's: what is deleted is told by its age.
+Whatever a check raises is a finding, and never an error of the whole. Nothing is sent to the addresses.
 """
 
 import operator
@@ -90,11 +80,9 @@ class Notes:
         return status == OK
 
     def tell(self, about: str, check: str, status: str, message: str) -> None:
-        """Take note of what is known already."""
         self._findings.append(Finding(about=about, check=check, status=status, message=message))
 
     def result(self, elapsed_ms: int) -> DoctorResult:
-        """What was found in all."""
         found = {finding.status for finding in self._findings}
         status = next((one for one in (WRONG, UNAVAILABLE) if one in found), OK)
         return DoctorResult(status=status, findings=tuple(self._findings), elapsed_ms=elapsed_ms)
@@ -190,11 +178,11 @@ class Needs(msgspec.Struct, frozen=True):
 def own_needs(machine: str) -> Needs | None:
     """What the metadata of the installed package says; `None` where icekeep runs from a zip or a checkout."""
     try:
-        told = metadata("icekeep")
+        found = metadata("icekeep")
     except PackageNotFoundError:
         return None
-    parsed = (parse_requirement(text, machine) for text in told.get_all("Requires-Dist") or ())
-    python = Requirement("Python", tuple(_BOUND.findall(told["Requires-Python"] or "")))
+    parsed = (parse_requirement(text, machine) for text in found.get_all("Requires-Dist") or ())
+    python = Requirement("Python", tuple(_BOUND.findall(found["Requires-Python"] or "")))
     return Needs(python, tuple(one for one in parsed if one is not None))
 
 
@@ -239,7 +227,8 @@ def look_at_driver(notes: Notes, needs: Needs | None, environ: Mapping[str, str]
     has_spark = with_spark or described_process(["pyspark"])["packages"]["pyspark"] is not None
     notes.look(DRIVER, "python", partial(checked_python, described_process(())["python"], needs))
     if needs is None:
-        notes.look(DRIVER, "packages", _not_installed)
+        reason = "icekeep runs from a zip or a checkout and is not installed as a package"
+        notes.tell(DRIVER, "packages", NOT_TRIED, f"{reason}, so the releases that it needs are not known")
     else:
         look_at_packages(notes, DRIVER, (*needs.of(""), *(needs.of(SPARK_EXTRA) if has_spark else ())))
     if has_spark:
@@ -264,11 +253,7 @@ def look_at_packages(notes: Notes, about: str, requirements: Sequence[Requiremen
 
 
 def checked_python(version: str, needs: Needs | None) -> str:
-    """What is said of this Python.
-
-    Raises:
-        UsageError: icekeep does not run on it.
-    """
+    """What is said of this Python."""
     if needs is not None and not needs.python.allows(version):
         raise UsageError(f"Python is {version}, and icekeep needs {needs.python.range}")
     return version
@@ -277,12 +262,7 @@ def checked_python(version: str, needs: Needs | None) -> str:
 def checked_java(
     environ: Mapping[str, str], run: Callable[..., "subprocess.CompletedProcess[str]"] = subprocess.run
 ) -> str:
-    """What is said of Java.
-
-    Raises:
-        UsageError: there is none, it does not start, or Spark does not run on it.
-        NotTried: Spark runs already.
-    """
+    """What is said of Java."""
     if SUBMITTED_VARIABLE in environ:
         raise NotTried("spark-submit has started Java already; what it is stands with the executors")
     program = java_program(environ)
@@ -292,20 +272,16 @@ def checked_java(
         raise UsageError(
             f"{program!r} cannot be run ({error}); set JAVA_HOME to where Java {OLDEST_JAVA} or later is"
         ) from error
-    told = _JAVA_VERSION.search(done.stderr + done.stdout)
-    if told is None:
+    found = _JAVA_VERSION.search(done.stderr + done.stdout)
+    if found is None:
         raise UsageError(
             f"{program!r} does not say which Java it is; set JAVA_HOME to where Java {OLDEST_JAVA} or later is"
         )
-    return checked_java_version(told[1], program)
+    return checked_java_version(found[1], program)
 
 
 def checked_java_version(version: str, where: str) -> str:
-    """What is said of a release of Java.
-
-    Raises:
-        UsageError: Spark does not run on it.
-    """
+    """What is said of a release of Java."""
     major = int(re.split(r"\D", version.removeprefix("1."))[0])
     if major < OLDEST_JAVA:
         raise UsageError(
@@ -314,24 +290,13 @@ def checked_java_version(version: str, where: str) -> str:
     return f"{version} ({where})"
 
 
-def _not_installed() -> str:
-    raise NotTried(
-        "icekeep runs from a zip or a checkout and is not installed as a package, so the releases that it needs are not known"
-    )
-
-
 _ALL = "local[*]"
 _COUNT = re.compile(r"[1-9]\d*")
 _LOCAL = re.compile(r"local(?:\[\s*(\*|\d+).*)?")
 
 
 def configured_memory(properties: Mapping[str, str], processors: int, machine_bytes: int) -> str:
-    """What is said of the memory that tasks of a session would have, by its configuration, where no session runs.
-
-    Raises:
-        UsageError: it is too little.
-        NotTried: only Spark itself knows.
-    """
+    """What is said of the memory that tasks of a session would have, by its configuration, where no session runs."""
     master = properties.get("spark.master", _ALL)
     local = _LOCAL.fullmatch(master)
     if local is not None:
@@ -344,11 +309,7 @@ def configured_memory(properties: Mapping[str, str], processors: int, machine_by
 
 
 def settings_memory(properties: Mapping[str, str], master: str, slots: int) -> str:
-    """What is said of the memory that Spark's settings leave to the Python tasks of an executor.
-
-    Raises:
-        UsageError: it is too little.
-    """
+    """What is said of the memory that Spark's settings leave to the Python tasks of an executor."""
     memory = python_memory(properties, master)
     problem = shortage(memory, slots, BUDGET_BYTES)
     if problem is not None:
@@ -359,11 +320,7 @@ def settings_memory(properties: Mapping[str, str], master: str, slots: int) -> s
 
 
 def machine_memory(whose: str, memory_bytes: int, jvm_bytes: int, slots: int) -> str:
-    """What is said of tasks that share a machine or a container with a JVM.
-
-    Raises:
-        UsageError: they may take more than there is.
-    """
+    """What is said of tasks that share a machine or a container with a JVM."""
     share_bytes = max(0, memory_bytes - jvm_bytes) // slots
     if share_bytes < BUDGET_BYTES:
         raise UsageError(
@@ -386,9 +343,6 @@ def remove_own(storage: DirectoryStorage, directory: str, drawn: str) -> None:
 
     Args:
         drawn: the name by chance that stands in the directory's own, by which it can be no other's.
-
-    Raises:
-        UnavailableError: something of it is left.
     """
     if drawn not in directory.rstrip("/").rpartition("/")[2]:
         raise IcekeepBug(f"{directory!r} is not named by {drawn!r}, and so may be another's")
@@ -430,7 +384,6 @@ def _remove_directories(storage: DirectoryStorage, directory: str) -> None:
 def look_at_notifications(
     notes: Notes, notifications: Sequence[NotificationSettings], environ: Mapping[str, str]
 ) -> None:
-    """Look at each address of the configuration."""
     for one in notifications:
         notes.look(NOTIFICATIONS, shown_address(one.url), partial(_checked, one, environ))
 
@@ -463,11 +416,7 @@ def ahead_ms(theirs_ms: int, began_ms: int, ended_ms: int, grain_ms: int = 0) ->
 
 
 def checked_clock(whose: str, difference_ms: int) -> str:
-    """What is said of a clock that goes with ours.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """What is said of a clock that goes with ours."""
     if abs(difference_ms) > SKEW_MAX_MS:
         way = "ahead of" if difference_ms > 0 else "behind"
         raise UsageError(

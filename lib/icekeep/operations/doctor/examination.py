@@ -1,8 +1,6 @@
-"""The command `doctor` and its function: one thing is looked at after the other, and nothing that is wrong ends it.
+"""The command `doctor` and its function, and Spark's executors: one check after the other, and none ends the others.
 
-Spark's executors: the same Python and packages as here, clocks that go with this machine's, memory for their tasks.
-
-Needs PySpark, and is imported when its turn has come.
+The checks of executors need PySpark, and import it when they start.
 """
 
 import os
@@ -62,8 +60,6 @@ from icekeep.planning.spark.session import SparkSource, started
 from icekeep.planning.spark.workers import executor_slots, is_local
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.open import open_storage
-
-_EXECUTORS = "executors"
 
 # Imported when their turn has come: they need PySpark or Arrow, and to miss these is what there is to tell.
 _LOOK_AT_EXECUTORS = "icekeep.operations.doctor.examination:look_at_executors"
@@ -165,12 +161,12 @@ def _examined(
         with _unbroken(notes, f"store {site.location}"):
             look_at_store(notes, StorePlace(open_storage({}), site.location), SYSTEM)
     if _has_executors(spark, executors):
-        with _step(listener, "asking executors"), _unbroken(notes, _EXECUTORS):
+        with _step(listener, "asking executors"), _unbroken(notes, EXECUTORS):
             packages = _packages(needs, subjects)
             resolve(_LOOK_AT_EXECUTORS)(notes, spark, packages, places, SYSTEM)
     else:
         notes.look(DRIVER, "memory", _configured_memory)
-        notes.tell(_EXECUTORS, "session", NOT_TRIED, "give --executors to start Spark and check each executor")
+        notes.tell(EXECUTORS, "session", NOT_TRIED, "give --executors to start Spark and check each executor")
     return notes.result(SYSTEM.monotonic_ms() - began_ms)
 
 
@@ -188,12 +184,12 @@ def _configuration(catalogs: Callable[[], Catalogs], name: str | None) -> Config
             one.name,
             one.properties,
             partial(open_settings, one),
-            partial(records_of, known.runs, one, os.environ),
+            partial(records_of, known.config.runs, one, os.environ),
             one.placing,
         )
         for one in known.chosen(name)
     ]
-    return Configured(subjects, known.config.telling.notifications)
+    return Configured(subjects, known.config.telemetry.notifications)
 
 
 def _configured(configuration: Callable[[], Configured], found: list[Configured], site: TrialSite) -> str:
@@ -219,8 +215,8 @@ def _has_executors(spark: "SparkSource", executors: bool) -> bool:
 
 
 def _configured_memory() -> str:
-    told: str = resolve(_CONFIGURED_MEMORY)(spark_properties(), processors_count(), resolve(_MEMORY_BYTES)(1))
-    return told
+    memory: str = resolve(_CONFIGURED_MEMORY)(spark_properties(), processors_count(), resolve(_MEMORY_BYTES)(1))
+    return memory
 
 
 def _packages(needs: Needs | None, subjects: Sequence[DoctorCatalog]) -> list[str]:
@@ -310,7 +306,7 @@ def package_problems(package: str, version: str | None, found: Sequence[Mapping[
             hosts.setdefault(theirs, []).append(one["host"])
     remedy = GIVE_PACKAGE if package == _OURS else GIVE_ALL
     return [
-        f"{_is_there(package, theirs)} on {_hosts(some)}, and this machine has {version or 'it'}; {remedy}"
+        f"{package} is {theirs or 'missing'} on {', '.join(sorted({*some}))}, and this machine has {version or 'it'}; {remedy}"
         for theirs, some in hosts.items()
         if not (theirs is None and version is None)
     ]
@@ -324,7 +320,6 @@ def look_at_clocks(notes: Notes, seen: Sequence[ExecutorAnswer], began_ms: int, 
 
 
 def look_at_reach(notes: Notes, seen: Sequence[ExecutorAnswer], places: Sequence[StorePlace]) -> None:
-    """Say which executors do not reach a place."""
     for number, place in enumerate(places):
         problems = {one.host: one.problems[number] for one in seen if one.problems[number]}
         for host, problem in problems.items():
@@ -359,14 +354,6 @@ def _seen(spark: SparkSession, places: Sequence[StorePlace], seen: list[Executor
     asked = [(place.storage, place.location) for place in places]
     seen += executor_answers(spark, asked, _STEP)
     return f"icekeep can be imported (tasks: {len(seen)}, hosts: {len({one.host for one in seen})})"
-
-
-def _is_there(package: str, version: str | None) -> str:
-    return f"{package} is missing" if version is None else f"{package} is {version}"
-
-
-def _hosts(hosts: Sequence[str]) -> str:
-    return ", ".join(sorted(set(hosts)))
 
 
 def _minor(version: str) -> list[str]:

@@ -1,11 +1,8 @@
-"""A store: put, read, put again, list, delete, each tried on a file below `.icekeep/doctor/`, and its clock.
+"""What `doctor` finds of catalogs and stores.
 
-A catalog: whether it opens, answers and lists; the store of its tables; and, given a namespace, whether it commits.
-
-Proof that a catalog can be committed to: a table of this run's own is created, committed to and dropped.
-
-Its name says whose it is, and holds a number that this run has drawn, so that nothing of others is touched: whatever has that
-name is this run's. If the process is killed it stays, as `icekeep_doctor_<number>`.
+In a store a file below `.icekeep/doctor/` is put, read, put again, listed and deleted. To prove that a catalog takes commits, a
+table of this run's own is created, committed to and dropped. Its name, `icekeep_doctor_<number>`, holds a number that this run
+has drawn, so that nothing of others is touched; if the process is killed the table stays.
 """
 
 from collections.abc import Callable, Mapping
@@ -118,7 +115,6 @@ class _Trial:
         raise UsageError(f"it has a file {self._location!r}, which nobody created")
 
     def put(self) -> str:
-        """Make the file."""
         self._began_ms = self._runtime.now_ms()
         try:
             self._storage.create(self._location, _DATA)
@@ -129,7 +125,6 @@ class _Trial:
         return "a file can be created"
 
     def remove(self) -> str:
-        """Delete the file, and all else of this run; nothing where somebody else has the name."""
         if self._is_anothers:
             return "not removed: another process made the file"
         (outcome,) = self._storage.delete_many([self._location])
@@ -357,7 +352,7 @@ def look_at_commits(
     Args:
         on_table: given where what reaches files comes with a table.
     """
-    trial = _trial_table_Trial(catalog, namespace, catalog.warehouse if on_table is None else None)
+    trial = _TableTrial(catalog, namespace, catalog.warehouse if on_table is None else None)
     try:
         if notes.look(about, "create table", trial.create) and trial.table is not None:
             if on_table is not None:
@@ -370,7 +365,7 @@ def look_at_commits(
         trial.leave()
 
 
-class _trial_table_Trial:
+class _TableTrial:
     """The table.
 
     Attributes:
@@ -428,7 +423,6 @@ class _trial_table_Trial:
         return "it is refused"
 
     def remove(self) -> str:
-        """Drop the table, if there is one, and remove its files."""
         try:
             return self._removed()
         except IcekeepError as error:

@@ -1,4 +1,4 @@
-"""Commands that people are shown to go on with: whole lines, which read the same configuration as the command that shows them."""
+"""Commands that people are shown, as whole lines, which read the same configuration as the command that shows them."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ import msgspec
 
 from icekeep.events import Event, Listener, Warned
 from icekeep.operations.configuration.file import config_words
-from icekeep.operations.outcomes import Begun
+from icekeep.operations.outcomes import RunState
 from icekeep.rendered import Details
 
 _ON_SOMETHING = re.compile(r"`(icekeep [^`]*--(?:table|catalog) [^`]*)`")
@@ -65,10 +65,10 @@ def with_commands_completed(value: Any, table: str | None, conf: str | None) -> 
 class CompletingListener:
     """Passes events of a run on, with the commands in warnings `completed`; the run's table may be known later."""
 
-    def __init__(self, listener: Listener, begun: Begun, conf: str | None) -> None:
-        self._listener, self._begun, self._conf = listener, begun, conf
+    def __init__(self, listener: Listener, state: RunState, conf: str | None) -> None:
+        self._listener, self._state, self._conf = listener, state, conf
 
     def on(self, event: Event) -> None:
         if isinstance(event, Warned):
-            event = Warned(completed(event.message, self._begun.table, self._conf))
+            event = Warned(completed(event.message, self._state.table, self._conf))
         self._listener.on(event)

@@ -80,8 +80,8 @@ def _tables_needing_attention(result: Mapping[str, Any]) -> Iterator[str]:
     """Of a job on the tables of a pattern."""
     for one in result["tables"]:
         if one["status"] in _NEED_ATTENTION:
-            said = f": {one['error_message']}" if one["error_message"] else ""
-            yield _line(f"{one['status']}: {one['table']}{said}", one["error_kind"] or PARTIAL)
+            message = f": {one['error_message']}" if one["error_message"] else ""
+            yield _line(f"{one['status']}: {one['table']}{message}", one["error_kind"] or PARTIAL)
     yield from _not_read(result)
 
 

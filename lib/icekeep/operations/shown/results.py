@@ -1,15 +1,7 @@
-"""What `icekeep check` prints for people: what was found, where, and what to do, each in lines that fit a terminal.
+"""Results as people read them, where tables of the values alone would not do.
 
-What `icekeep history` prints for people: two tables that fit a terminal, of a result that has some forty numbers a commit.
-
-Changes are signed, `+3 -1`, and what did not change is left out: `-` is no change, `?` is not known. Machines get each number by
-itself.
-
-What `icekeep maintain` prints for people: what was done, and what was not and why; jobs that were not due are counted.
-
-What a job with `--match` prints for people: a line for each table, what went wrong on which, and how many there were.
-
-What `icekeep repair` prints for people: what is mended, what stays and why, and what was committed.
+In a history changes are signed, `+3 -1`, and what did not change is left out: `-` is no change, `?` is not known. Machines get
+each number by itself.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +11,12 @@ import msgspec
 
 from icekeep.errors import shortened
 from icekeep.fleet.choosing import NAMED_FROM
-from icekeep.fleet.values import IDLE, DueList, Failing, JobStatus, MaintainResult, MatchedTables
+from icekeep.fleet.values import IDLE, DueList, JobStatus, MaintainResult, MatchedTables
 from icekeep.maintenance.check.faults import MAX_EXAMPLES, Gap
 from icekeep.maintenance.check.job import CheckResult, FaultsFound
 from icekeep.maintenance.history import CommitEntry, CommitHistoryResult
 from icekeep.maintenance.repair.job import RepairResult
-from icekeep.maintenance.repair.plan import Mend, NotMended, RepairPlan
+from icekeep.maintenance.repair.plan import Mend, RepairPlan
 from icekeep.maintenance.repair.planner import CONTENT, REPAIRED
 from icekeep.operations.runbooks import ending_of
 from icekeep.operations.shown.commands import CommandsOn
@@ -107,7 +99,6 @@ _UNITS = (("d", DAY_MS), ("h", 3600 * SECOND_MS), ("min", 60 * SECOND_MS))
 
 
 def history_shown(result: CommitHistoryResult) -> Mapping[str, Any]:
-    """The values and rows that are printed of a history."""
     shown: dict[str, Any] = {
         "of": "all snapshots" if result.ref is None else result.ref,
         "older_commits": result.left_out_count,
@@ -233,27 +224,28 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
         for job in table.jobs
         if job.status not in IDLE or job.status == JobStatus.ELSEWHERE
     ]
-    told = {
+    values = {
         **shown,
         "looked_ms": result.looked_ms,
         "elapsed_ms": result.elapsed_ms,
         "jobs": rows,
-        "failing": [f"{one.table} {one.job}: {_often(one)}{one.why}" for one in result.failing],
+        "failing": [
+            f"{one.table} {one.job}: "
+            + (f"failed {one.failures_in_a_row} times in a row: " if one.failures_in_a_row >= NAMED_FROM else "")
+            + one.why
+            for one in result.failing
+        ],
         "not_read": [f"{one.name}: {one.reason}" for one in result.not_read],
         **_idle(result),
         "problems": [f"{table.table}: {problem}" for table in result.tables for problem in table.problems],
         "notes": list(result.notes),
     }
-    return {name: value for name, value in told.items() if value != []}
-
-
-def _often(one: Failing) -> str:
-    return f"failed {one.failures_in_a_row} times in a row: " if one.failures_in_a_row >= NAMED_FROM else ""
+    return {name: value for name, value in values.items() if value != []}
 
 
 def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
     """By status the jobs that this run had no reason to begin: in a dry run all, else those that wait since they failed."""
-    told = IDLE - {JobStatus.ELSEWHERE} if result.dry_run else {JobStatus.POSTPONED}
+    values = IDLE - {JobStatus.ELSEWHERE} if result.dry_run else {JobStatus.POSTPONED}
     return {
         status: [
             {"table": table.table, "job": job.job, "why": shortened(job.why, _WHY_LENGTH)}
@@ -261,12 +253,11 @@ def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
             for job in table.jobs
             if job.status == status
         ]
-        for status in sorted(told)
+        for status in sorted(values)
     }
 
 
 def figures_shown(figures: Mapping[str, int]) -> str:
-    """The first numbers of a result, in a cell."""
     shown = [
         f"{name} {format_bytes(value) if 'bytes' in name else f'{value:,}'}"
         for name, value in list(figures.items())[:_MAX_FIGURES]
@@ -275,7 +266,7 @@ def figures_shown(figures: Mapping[str, int]) -> str:
 
 
 def _list_shown(result: DueList) -> Mapping[str, Any]:
-    told = {
+    values = {
         "tables_count": len(result.tables),
         "due": [
             {
@@ -291,12 +282,11 @@ def _list_shown(result: DueList) -> Mapping[str, Any]:
         "not_read": [f"{one.name}: {one.reason}" for one in result.not_read],
         "notes": list(result.notes),
     }
-    return {name: value for name, value in told.items() if value != []}
+    return {name: value for name, value in values.items() if value != []}
 
 
 def matching_shown(result: MatchedTables) -> Mapping[str, Any]:
-    """The rows and values that are printed."""
-    told = {
+    values = {
         "tables": [
             {
                 "table": one.table,
@@ -316,7 +306,7 @@ def matching_shown(result: MatchedTables) -> Mapping[str, Any]:
         "failed_tables_count": result.failed_tables_count,
         "elapsed_ms": result.elapsed_ms,
     }
-    return {name: value for name, value in told.items() if value != []}
+    return {name: value for name, value in values.items() if value != []}
 
 
 T = TypeVar("T")
@@ -334,7 +324,7 @@ def repair_shown(result: RepairResult | RepairPlan, commands: CommandsOn | None 
             "mends_count": len(result.mends),
             **_what_stays_and_goes(result),
             **_rows("would_mend", result.mends, _mend),
-            **_rows("not_mended", result.not_mended, _stays),
+            **_rows("not_mended", result.not_mended, lambda one: f"{one.fault_id} {one.where}: {one.reason}"),
         }
     return {
         "run": result.run,
@@ -343,7 +333,7 @@ def repair_shown(result: RepairResult | RepairPlan, commands: CommandsOn | None 
         "elapsed_ms": result.elapsed_ms,
         **({"branches": [*map(msgspec.structs.asdict, result.branches)]} if result.branches else {}),
         **_rows("mended", result.mended, _mend),
-        **_rows("not_mended", result.not_mended, _stays),
+        **_rows("not_mended", result.not_mended, lambda one: f"{one.fault_id} {one.where}: {one.reason}"),
         **({"to_check": _checks(result, commands)} if result.mended and commands is not None else {}),
     }
 
@@ -355,25 +345,18 @@ def _checks(result: RepairResult, commands: CommandsOn) -> list[str]:
 
 
 def _what_stays_and_goes(result: RepairResult | RepairPlan) -> dict[str, Any]:
+    mends = result.mends if isinstance(result, RepairPlan) else result.mended
     return {
         "not_mended_count": len(result.not_mended),
-        **(_NOTHING if not _mends(result) and not result.not_mended else {}),
+        **(_NOTHING if not mends and not result.not_mended else {}),
         "lost_records_count": "not known" if result.lost_records_count is None else result.lost_records_count,
         "hash": result.hash,
     }
 
 
-def _mends(result: RepairResult | RepairPlan) -> Sequence[Mend]:
-    return result.mends if isinstance(result, RepairPlan) else result.mended
-
-
 def _mend(one: Mend) -> str:
     on = f" on branch {one.branch!r}" if one.branch else ""
     return f"{one.fault_id} {one.where}{on}: {one.action}"
-
-
-def _stays(one: NotMended) -> str:
-    return f"{one.fault_id} {one.where}: {one.reason}"
 
 
 def _rows(name: str, found: Sequence[T], line: Callable[[T], str]) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from icekeep.errors import NotFoundError, SafetyError, UsageError
 from icekeep.operations.commands.applying import applied_shown, apply_plan, write_plan
-from icekeep.operations.plan_files.format import read_plan_file
+from icekeep.operations.plan_files import read_plan_file
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import append
 from kit.job_world import EVENTS, World

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from icekeep import cli
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.commands.completion import SCRIPTS, completion
-from icekeep.operations.verbs import VERBS
 
 SHOWN = "icekeep() { printf 'given:'; printf ' [%s]' \"$@\"; printf ' end\\n'; }\n"
 STARTS = {
@@ -102,14 +102,14 @@ def test_each_command_and_flag_is_in_the_script(shell, capsys):
     assert cli.main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert script == completion(shell=shell).script
-    for name in ["compact", "check", *VERBS]:
+    for name in ["compact", "check", *COMMANDS]:
         assert name.split()[-1] in script
     dashes = "-l " if shell == "fish" else "--"
     assert all(f"{dashes}{flag}" in script for flag in ("where", "max-ref-age", "result-file", "wap-id"))
 
 
 def test_the_shells_are_those_of_the_command():
-    assert VERBS["completion"].settings[0].choices == tuple(SCRIPTS)
+    assert COMMANDS["completion"].settings[0].choices == tuple(SCRIPTS)
 
 
 def test_another_shell_is_refused_with_those_that_there_are(capsys):

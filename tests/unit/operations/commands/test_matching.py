@@ -279,8 +279,8 @@ def test_listeners_hear_of_each_run_and_of_no_other(lake, run, monkeypatch):
     heard = Recorder()
     real = matching.run_on_matching
 
-    def listening(command, job, surroundings):
-        return real(command, job, msgspec.structs.replace(surroundings, listener=heard))
+    def listening(command, job, context):
+        return real(command, job, msgspec.structs.replace(context, listener=heard))
 
     monkeypatch.setattr(matching, "run_on_matching", listening)
     run("compact", pattern="db.*")

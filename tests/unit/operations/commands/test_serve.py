@@ -23,7 +23,7 @@ from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import NotFoundError
 from icekeep.maintenance.compact.job import compact
 from icekeep.operations.commands import serve as command
-from icekeep.operations.commands.report import Wanted
+from icekeep.operations.commands.report import ReportScope
 from icekeep.operations.commands.serve import Board
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.loading import configured_catalogs, open_settings
@@ -58,7 +58,7 @@ class World:
         self.server: LocalServer | None = None
 
     def board(self, *, table: str | None = None, match: str | None = None) -> Board:
-        wanted = Wanted.of(configured_catalogs(str(self.conf)), None, table, match)
+        wanted = ReportScope.of(configured_catalogs(str(self.conf)), None, table, match)
         return Board(wanted, partial(open_settings, runtime=self.runtime), keep_ms=KEEP_MS, runtime=self.runtime)
 
     def commit(self, name: str = "calm") -> None:

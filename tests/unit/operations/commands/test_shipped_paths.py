@@ -7,9 +7,9 @@ import pytest
 
 from icekeep import cli, shipped
 from icekeep.errors import UsageError
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.commands.help_pages import path
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.verbs import VERBS
 from icekeep.shipped import PATTERNS, shipped_file, shipped_files
 
 ROOT = Path(__file__).parents[4]
@@ -34,7 +34,7 @@ def test_without_a_name_all_names_are_listed_one_a_line_and_each_can_be_asked_fo
     assert status == 0
     names = out.splitlines()
     scripts = {name for name in names if name.startswith("jobs/")}
-    assert {f"jobs/{job}.py" for job in JOBS} < scripts <= {f"jobs/{word}.py" for word in {*JOBS, *VERBS}}
+    assert {f"jobs/{job}.py" for job in JOBS} < scripts <= {f"jobs/{word}.py" for word in {*JOBS, *COMMANDS}}
     assert {*names} - scripts == {
         "airflow_dags/maintenance.py",
         "conf/icekeep.example.yaml",

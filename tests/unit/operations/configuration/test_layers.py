@@ -7,7 +7,7 @@ import pytest
 
 from icekeep.errors import ConfigError
 from icekeep.operations.configuration.file import parse_config
-from icekeep.operations.configuration.layers import layer_of_told
+from icekeep.operations.configuration.layers import layer_of_settings
 from icekeep.policies.resolution import rules_for
 from icekeep.policies.table_properties import settings_of_properties
 from icekeep.policies.values import JobCall, Layer, LayerKind, Mode
@@ -105,7 +105,7 @@ tables:
       check: {all_of: [301, 303], deep: true, when: {age_over: 7d}}
 """
     properties = {f"icekeep.{job}.{key}": value for job, keys in said.items() for key, value in keys.items()}
-    own, problems = layer_of_told(settings_of_properties(properties), LayerKind.PROPERTIES)
+    own, problems = layer_of_settings(settings_of_properties(properties), LayerKind.PROPERTIES)
     of_file = rules(text).tables["c.d.t"]
     assert problems == ()
     assert values(own) == values(of_file)
@@ -135,14 +135,14 @@ def values(layer: Layer):
     ],
 )
 def test_a_property_that_cannot_be_read_holds_its_job(name, value, problem):
-    layer, (found,) = layer_of_told(settings_of_properties({f"icekeep.{name}": value}), LayerKind.PROPERTIES)
+    layer, (found,) = layer_of_settings(settings_of_properties({f"icekeep.{name}": value}), LayerKind.PROPERTIES)
     assert problem in found.problem
     assert (layer.doubtful_jobs, layer.is_doubtful) == ({name.partition(".")[0]}, False)
     assert not layer.jobs.get(name.partition(".")[0])
 
 
 def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
-    layer, (found,) = layer_of_told(settings_of_properties({"icekeep.enabled": "off"}), LayerKind.PROPERTIES)
+    layer, (found,) = layer_of_settings(settings_of_properties({"icekeep.enabled": "off"}), LayerKind.PROPERTIES)
     assert (layer.is_doubtful, found.problem) == (True, "'off' is neither true nor false")
 
 

@@ -12,11 +12,11 @@ from icekeep.health.job import table_health
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.maintenance.expire.job import plan_expire_snapshots
+from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.console.notebook import FOR_PEOPLE, html_of
 from icekeep.operations.console.output import print_tables
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.verbs import VERBS
 from icekeep.planning.scan.report import plan_scan
 from icekeep.rendered import Rendered
 from kit.cases import for_each
@@ -105,7 +105,7 @@ def test_every_result_and_plan_of_the_door_is_shown_to_notebooks(value: type) ->
 def test_a_notebook_shows_what_the_command_line_prints_of_each_kind() -> None:
     """The functions that commands name for people are those that notebooks use, for all types that the door has."""
     by_type = {}
-    for one in (*JOBS.values(), *VERBS.values()):
+    for one in (*JOBS.values(), *COMMANDS.values()):
         if one.for_people is None:
             continue
         function = resolve(one.for_people)

@@ -18,7 +18,7 @@ from icekeep.events import (
     StepUnderWay,
     Warned,
 )
-from icekeep.operations.console.progress import PartProgress, PlainProgress, describe, telling_progress
+from icekeep.operations.console.progress import PartProgress, PlainProgress, describe, shown_progress
 from icekeep.spec.types import MIB
 from kit.cases import for_each
 from kit.runtime import FakeRuntime
@@ -171,7 +171,7 @@ def test_a_terminal_that_is_gone_does_not_end_the_job(monkeypatch):
 
     monkeypatch.setenv("TERM", "xterm")
     stream = Gone()
-    with telling_progress(stream, FakeRuntime()) as listener:
+    with shown_progress(stream, FakeRuntime()) as listener:
         listener.on(StepStarted("rewrite", total=2, unit="files"))
         stream.is_gone = True
         listener.on(StepAdvanced("rewrite"))
@@ -182,7 +182,7 @@ def test_a_terminal_that_is_gone_does_not_end_the_job(monkeypatch):
 
 def test_outside_a_terminal_lines_are_plain():
     stream = io.StringIO()
-    with telling_progress(stream, FakeRuntime()) as listener:
+    with shown_progress(stream, FakeRuntime()) as listener:
         listener.on(StepStarted("rewrite [red]", total=2, unit="files"))
     assert stream.getvalue() == "rewrite [red]: started, 2 files\n"
 
@@ -190,7 +190,7 @@ def test_outside_a_terminal_lines_are_plain():
 def test_on_a_terminal_there_is_a_bar_and_lines_above_it(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    with telling_progress(stream, FakeRuntime()) as listener:
+    with shown_progress(stream, FakeRuntime()) as listener:
         listener.on(StepStarted("rewrite [red]", total=2, unit="files"))
         listener.on(StepAdvanced("rewrite [red]"))
         listener.on(StepAdvanced("unknown"))
@@ -208,7 +208,7 @@ def test_on_a_terminal_what_is_noted_is_whole_and_nothing_is_drawn_after_it(monk
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "40")
     stream, address = Terminal(), f"http://127.0.0.1:8642/?token={'x' * 43}"
-    with telling_progress(stream) as listener:
+    with shown_progress(stream) as listener:
         listener.on(StepStarted("looking", total=2, unit="tables"))
         listener.on(StepFinished("looking", "2 tables"))
         drawing = [thread for thread in threading.enumerate() if "Refresh" in type(thread).__name__]
@@ -249,7 +249,7 @@ LINES_OF_PARTS = [
 
 def test_a_part_of_a_run_has_a_line_when_it_ends_and_its_warnings():
     stream = io.StringIO()
-    with telling_progress(stream, FakeRuntime()) as listener:
+    with shown_progress(stream, FakeRuntime()) as listener:
         two_runs(listener)
     assert stream.getvalue().splitlines() == ["warning: tired", *LINES_OF_PARTS, "looking: done in 0.0 s"]
 
@@ -257,7 +257,7 @@ def test_a_part_of_a_run_has_a_line_when_it_ends_and_its_warnings():
 def test_on_a_terminal_each_part_of_a_run_has_bars_of_its_own_and_the_same_lines(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    with telling_progress(stream, FakeRuntime()) as listener:
+    with shown_progress(stream, FakeRuntime()) as listener:
         two_runs(listener)
     shown = stream.getvalue()
     assert [line for line in LINES_OF_PARTS if line not in shown] == []

@@ -9,7 +9,7 @@ import pytest
 import icekeep
 from icekeep import cli
 from icekeep.errors import UsageError
-from icekeep.operations import command_run
+from icekeep.operations import process_run
 from icekeep.operations.doctor import driver, examination
 from kit.lake import Lake
 from kit.memory_catalog import MemoryCatalog
@@ -176,7 +176,7 @@ def test_an_answer_that_cannot_be_delivered_says_of_no_change(
     def fail(*_: Any) -> Any:
         raise UsageError("disk full")
 
-    monkeypatch.setattr(command_run, "write_result_file", fail)
+    monkeypatch.setattr(process_run, "write_result_file", fail)
     assert cli.main(["doctor", "--result-file", str(lake.directory / "r.json")]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "icekeep: disk full (icekeep help undelivered)"
 

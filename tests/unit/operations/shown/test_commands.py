@@ -3,7 +3,7 @@
 import pytest
 
 from icekeep.events import StepFinished, Warned
-from icekeep.operations.outcomes import Begun
+from icekeep.operations.outcomes import RunState
 from icekeep.operations.shown.commands import CompletingListener, completed, with_commands_completed
 from kit.cases import for_each
 
@@ -59,9 +59,9 @@ def test_commands_in_results_and_warnings_read_the_same_configuration():
         def on(self, event):
             heard.append(event)
 
-    begun = Begun()
-    listener = CompletingListener(Hearing(), begun, "my.yaml")
-    begun.table = "a.b.c"
+    state = RunState()
+    listener = CompletingListener(Hearing(), state, "my.yaml")
+    state.table = "a.b.c"
     listener.on(Warned("run `icekeep restore --table NAME --run r`"))
     listener.on(StepFinished("deleting files", "3 files"))
     assert heard == [

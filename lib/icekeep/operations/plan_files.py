@@ -1,4 +1,6 @@
-"""The format of a plan's file: JSON lines, read from the first to the last with one line in memory.
+"""Files of plans, which `--plan-out` writes and `apply` reads (`docs/plans.md`).
+
+They are JSON lines, read from the first to the last with one line in memory:
 
     {"format": "icekeep-plan", "version": 1, "icekeep": "0.1.0", "job": "compact", "table": "lake.db.events", ...}
     {"do": "rewrite", "kind": "data file", "name": "...", "group": 0, "size_bytes": 4242, "state": "..."}
@@ -10,16 +12,27 @@ a plan says is never trusted by those who carry it out.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
+from icekeep.catalog.base import Table
+from icekeep.commit.summary import run_of
 from icekeep.decoding import from_json
-from icekeep.errors import NotFoundError, UsageError
-from icekeep.maintenance.saved_plans import PlanLine
+from icekeep.errors import NotFoundError, UsageError, argument
+from icekeep.events import SILENT, Listener
+from icekeep.health.prices import Prices
+from icekeep.maintenance import drop
+from icekeep.maintenance.saved_plans import AlreadyApplied, ExactPlan, GivenPlan, PlanLine
 from icekeep.operations.console.output import require_new_file, written_at_once
+from icekeep.operations.jobs import resolve
+from icekeep.rendered import Rendered
+from icekeep.settings import Job, SettingKind
+from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from icekeep.spec.times import moment_ms, whole_days
+from icekeep.version import ICEKEEP_VERSION
 
 FORMAT = "icekeep-plan"
 VERSION = 2
@@ -197,19 +210,14 @@ class Totals:
         self._lines_count = self._files_count = self._files_bytes = 0
 
     def add(self, line: PlanLine) -> None:
-        """Take in a line."""
         self._lines_count += 1
         if line.is_of_a_file:
             self._files_count += 1
             self._files_bytes += line.size_bytes or 0
 
     def total(self) -> PlanTotals:
-        """What came of it."""
         return PlanTotals(
-            lines_count=self._lines_count,
-            files_count=self._files_count,
-            files_bytes=self._files_bytes,
-            **self._costs,
+            lines_count=self._lines_count, files_count=self._files_count, files_bytes=self._files_bytes, **self._costs
         )
 
 
@@ -241,4 +249,186 @@ def _refuse_foreign(first: bytes, path: str) -> None:
 def _changed(path: str) -> UsageError:
     return UsageError(
         f"plan {path!r} was changed since it was written: its hash differs; write it anew with --plan-out"
+    )
+
+
+_SPARK_RUN = "icekeep.planning.spark.jobs:spark_run"
+
+
+class PlanWritten(Rendered, frozen=True, kw_only=True):
+    """A plan that lies in a file; bytes and milliseconds are what carrying it out takes, as far as that is known.
+
+    Attributes:
+        hash: names the plan: it stands in the snapshots that carry it out.
+        notes: what is done beside what the file names.
+    """
+
+    path: str
+    hash: str
+    totals: PlanTotals
+    notes: tuple[str, ...] = ()
+
+
+class PlanSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Of what, and when, a plan is made.
+
+    Attributes:
+        name: of the table, with that of its catalog in the configuration.
+        arguments: of the job, absolute.
+    """
+
+    job: str
+    name: str
+    table: Table
+    created_ms: int
+    arguments: Mapping[str, Any]
+
+
+def write_exact(
+    path: str, exact: ExactPlan, source: PlanSource, prices: Prices | None, listener: Listener = SILENT
+) -> PlanWritten:
+    """Write a job's plan to a file, all of it or nothing; raises `UsageError` where it cannot be written."""
+    cost = exact.cost
+    costs: dict[str, Any] = msgspec.structs.asdict(cost)
+    if prices is not None:
+        costs |= {"cost": round(prices.cost(**costs), 6), "currency": prices.currency}
+    head = PlanHead(
+        format=FORMAT,
+        version=VERSION,
+        icekeep=ICEKEEP_VERSION,
+        job=source.job,
+        table=source.name,
+        table_uuid=source.table.metadata.table_uuid,
+        location=source.table.metadata.location,
+        metadata_location=source.table.metadata_location,
+        branch=exact.branch,
+        snapshot_id=exact.snapshot_id,
+        created_ms=source.created_ms,
+        arguments=dict(source.arguments),
+        approve=exact.approve,
+        notes=exact.notes,
+        catalog=source.table.catalog.identity,
+        decided_by=dict(exact.decided_by),
+    )
+    try:
+        # Lines that are in Spark come from there by jobs of the same run.
+        with resolve(_SPARK_RUN)(source.job, source.name, listener):
+            written = write_plan_file(path, head, exact.lines, Totals(costs))
+    finally:
+        if exact.close is not None:
+            exact.close()
+    return PlanWritten(path=path, hash=written.hash, totals=written.totals, notes=exact.notes)
+
+
+def given_of(file: PlanFile) -> GivenPlan:
+    head = file.head
+    return GivenPlan(
+        hash=file.hash,
+        created_ms=head.created_ms,
+        table_uuid=head.table_uuid,
+        location=head.location,
+        metadata_location=head.metadata_location,
+        snapshot_id=head.snapshot_id,
+        branch=head.branch,
+        approve=head.approve,
+        lines=file.lines,
+        catalog=head.catalog,
+        decided_by=head.decided_by,
+    )
+
+
+def absolute_arguments(job: Job, arguments: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """Arguments as a file has them: ages are moments, and a filter is text, read as of when the plan was made."""
+    if arguments.get("approve") is not None:
+        raise UsageError(
+            f"{argument('approve')} is the hash of a plan, and a new plan is asked for; leave one of them out"
+        )
+    kinds = {setting.argument: setting.kind for setting in job.settings}
+    found = {name: _plain(name, value, kinds.get(name), now_ms) for name, value in arguments.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _plain(name: str, value: Any, kind: SettingKind | None, now_ms: int) -> Any:
+    if value is None or value is ALWAYS_TRUE:
+        return None
+    if kind is SettingKind.TIME:
+        return moment_ms(value, now_ms)
+    if kind is SettingKind.DAYS:
+        return whole_days(value)
+    if kind in (SettingKind.FILTER, SettingKind.MANIFEST_FILTER) and not isinstance(value, str):
+        raise UsageError(f"{argument(name)} is an expression, and a plan's file holds text: give it as text")
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True)
+    except TypeError as error:
+        raise UsageError(f"{argument(name)} cannot be written to a plan's file: {error}") from None
+    if kind is SettingKind.OPTIONS and isinstance(plain, dict):
+        return {key: one for key, one in plain.items() if one is not None}
+    return plain
+
+
+class AppliedBefore(msgspec.Struct, frozen=True, kw_only=True):
+    """In place of a job's result: nothing of the plan is left to be done, and how that shows.
+
+    Attributes:
+        applied_before: that, for people.
+        snapshot_id, run_id: the newest of the snapshots by which it was carried out, and the run that made it; `None` where it
+            shows in another way.
+    """
+
+    applied_before: str
+    snapshot_id: int | None = None
+    run_id: str | None = None
+    status: str = "done"
+
+
+class ApplyResult(Rendered, frozen=True, kw_only=True):
+    """What came of a plan.
+
+    Attributes:
+        status: that of the job; `planned` where the plan was only held against the table, `done` where there was nothing to do.
+        job: whose plan it is.
+        plan_hash: of the file.
+        applied_before: how it shows that the plan was carried out before, for people; `None` where it was not.
+        applied_snapshot_id, applied_run_id: the newest of the snapshots by which it was, and the run that made it; `None` where
+            no snapshot of the table says so.
+        result: of the job; its plan, where nothing was to be changed; `None` where the plan was carried out before.
+    """
+
+    status: str
+    job: str
+    plan_hash: str
+    applied_before: str | None = None
+    applied_snapshot_id: int | None = None
+    applied_run_id: str | None = None
+    result: Any = None
+
+
+def applied_before(found: AlreadyApplied) -> AppliedBefore:
+    """What a job found that was given a plan of which nothing is left."""
+    if not found.snapshots:
+        return AppliedBefore(applied_before=str(found))
+    newest = max(found.snapshots, key=lambda one: one.sequence_number)
+    return AppliedBefore(
+        applied_before=str(found), snapshot_id=newest.snapshot_id, run_id=run_of(newest.summary) or None
+    )
+
+
+def dropped_before(job: str, given: GivenPlan, missing: NotFoundError, identity: Callable[[], str]) -> AppliedBefore:
+    """That the table is gone which a plan drops.
+
+    Args:
+        identity: gives that of the catalog that has no such table.
+    """
+    if job != drop.JOB.name:
+        raise missing
+    asked = identity()
+    if given.catalog != asked:
+        made_in = "a catalog that it does not name" if given.catalog is None else repr(given.catalog)
+        raise NotFoundError(
+            f"{missing.message}, which is {asked!r}; the plan was made in {made_in}: name that catalog with --catalog, or "
+            "make a new plan",
+            catalog=asked,
+        )
+    return AppliedBefore(
+        applied_before=f"{missing.message}: it was carried out before, or somebody else dropped the table"
     )

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from icekeep import cli
 from icekeep.errors import SafetyError
-from icekeep.operations import receivers as telling
+from icekeep.operations import listeners as telling
 from icekeep.telemetry.guarded import guarded
 from kit import fake_jobs
 from kit.fake_jobs import FAILURES, JOBS, SEAMS
@@ -223,7 +223,7 @@ IMPATIENT = """
 import sys, time
 from functools import partial
 from icekeep import cli
-from icekeep.operations import receivers as telling
+from icekeep.operations import listeners as telling
 from kit.fake_jobs import JOBS, SEAMS
 
 telling.guarded = partial(telling.guarded, patience_ms=700)

@@ -1,4 +1,4 @@
-"""To whom a command tells what happens: the operator, and the systems that the configuration and the environment name."""
+"""The listeners of a command: the operator, and the systems that the configuration and the environment name."""
 
 import logging
 import os
@@ -15,18 +15,17 @@ from icekeep.operations.arguments import Command, OutputOptions
 from icekeep.operations.configuration.file import (
     METRICS,
     NotificationSettings,
-    TellingSettings,
+    TelemetrySettings,
+    notifying_jobs,
     read_config,
     resolve_references,
 )
 from icekeep.operations.console.logs import logged_events, logged_progress
 from icekeep.operations.console.looks import JSON, TEXT
 from icekeep.operations.console.output import write_at_once
-from icekeep.operations.console.progress import telling_progress
+from icekeep.operations.console.progress import shown_progress
 from icekeep.operations.interrupts import Interrupted
-from icekeep.operations.jobs import JOBS
 from icekeep.operations.shown.notification import message_of
-from icekeep.operations.verbs import VERBS, tells_of_runs
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked
 from icekeep.telemetry import lineage, otel
@@ -41,23 +40,23 @@ _TALKATIVE = ("opentelemetry", "openlineage", "urllib3")
 """Libraries that log each failure to send; one warning says so already."""
 
 
-def telling_settings(output: OutputOptions) -> TellingSettings:
+def telemetry_settings(output: OutputOptions) -> TelemetrySettings:
     """What the configuration says; nothing where it cannot be read, which the command itself tells."""
     try:
-        return read_config(output.conf, checks_schedules=False).telling
+        return read_config(output.conf, checks_schedules=False).telemetry
     except (IcekeepError, OSError):
-        return TellingSettings()
+        return TelemetrySettings()
 
 
-def chosen_format(output: OutputOptions, settings: TellingSettings) -> str:
+def chosen_format(output: OutputOptions, settings: TelemetrySettings) -> str:
     """The format of log lines: of the command line, else of the configuration."""
     return output.log_format or settings.log_format or TEXT
 
 
 @contextmanager
-def telling(command: Command, settings: TellingSettings, log_format: str, runtime: Runtime) -> Iterator[Listener]:
+def listeners(command: Command, settings: TelemetrySettings, log_format: str, runtime: Runtime) -> Iterator[Listener]:
     """A listener for a command, by which the operator and all others hear; they are done when the block ends."""
-    sinks = _sinks(command, settings, os.environ) if _is_told_of(command.name) else []
+    sinks = _sinks(command, settings, os.environ) if command.name in notifying_jobs() else []
     if sinks and not command.verbose:
         _quieten_libraries()
     with _operator(command, log_format, runtime) as operator:
@@ -81,13 +80,13 @@ def _operator(command: Command, log_format: str, runtime: Runtime) -> Iterator[L
     elif log_format == JSON:
         yield logged_progress(runtime)
     else:
-        with telling_progress(sys.stderr, runtime) as listener:
+        with shown_progress(sys.stderr, runtime) as listener:
             yield listener
 
 
 def notify(
     command: Command,
-    settings: TellingSettings,
+    settings: TelemetrySettings,
     log_format: str,
     document: Mapping[str, Any],
     status: int,
@@ -99,7 +98,7 @@ def notify(
         document: its outcome or error, as `--output json` prints it.
         status: its exit status.
     """
-    if not _is_told_of(command.name) or command.dry_run or command.arguments.get("lists"):
+    if command.name not in notifying_jobs() or command.dry_run or command.arguments.get("lists"):
         return
     outcome = outcome_of_status(status)
     sinks: list[tuple[str, Callable[[], Sink]]] = [
@@ -124,12 +123,8 @@ def _notification(
     return Notification(resolve_references(one.key_path, one.url, environ), message_of(document, status))
 
 
-def _is_told_of(name: str) -> bool:
-    return name in JOBS or (name in VERBS and tells_of_runs(VERBS[name]))
-
-
 def _sinks(
-    command: Command, settings: TellingSettings, environ: Mapping[str, str]
+    command: Command, settings: TelemetrySettings, environ: Mapping[str, str]
 ) -> list[tuple[str, Callable[[], Sink]]]:
     """What is asked for, by what a warning says where it fails; nothing of it is imported before it is made."""
     sinks: list[tuple[str, Callable[[], Sink]]] = []
@@ -141,16 +136,14 @@ def _sinks(
         address = masked(f"{METRICS}.pushgateway", settings.pushgateway)
         sinks.append((f"metrics cannot be sent to {address}", partial(_pushed, settings, environ)))
     if otel.is_asked_for(environ):
-        sinks.append(("OpenTelemetry cannot be told", partial(_open_telemetry, environ)))
+        sinks.append(
+            ("OpenTelemetry cannot be told", lambda: otel.OpenTelemetry(otel.configured_exporters(environ), environ))
+        )
     if lineage.is_asked_for(environ, Path.cwd()):
         sinks.append(("OpenLineage cannot be told", lambda: lineage.OpenLineage(lineage.new_client(), environ)))
     return sinks
 
 
-def _pushed(settings: TellingSettings, environ: Mapping[str, str]) -> Sink:
+def _pushed(settings: TelemetrySettings, environ: Mapping[str, str]) -> Sink:
     address = resolve_references(f"{METRICS}.pushgateway", settings.pushgateway or "", environ)
     return Pushed(address, settings.labels)
-
-
-def _open_telemetry(environ: Mapping[str, str]) -> Sink:
-    return otel.OpenTelemetry(otel.configured_exporters(environ), environ)

@@ -3,32 +3,32 @@ import inspect
 import pytest
 
 from icekeep.operations.arguments import parse_command
-from icekeep.operations.commands.maintain import Wishes
+from icekeep.operations.command_specs import COMMANDS, GROUP_SUMMARIES, HELP_GROUPS, CommandScope
+from icekeep.operations.commands.maintain import FleetOptions
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS, About
 from kit.cases import for_each
 
 TAKEN_FIRST = {
-    About.TABLE: {"table"},
-    About.NEW_TABLE: {"catalog", "identifier"},
-    About.CATALOGS: {"catalogs", "catalog", "spark"},
-    About.POLICIES: {"config", "catalogs", "opens", "catalog"},
-    About.NOTHING: set(),
-    About.FLEET: set(),
-    About.PLAN: {"command", "surroundings"},
+    CommandScope.TABLE: {"table"},
+    CommandScope.NEW_TABLE: {"catalog", "identifier"},
+    CommandScope.CATALOGS: {"catalogs", "catalog", "spark"},
+    CommandScope.POLICIES: {"config", "catalogs", "opens", "catalog"},
+    CommandScope.NOTHING: set(),
+    CommandScope.FLEET: set(),
+    CommandScope.PLAN: {"command", "context"},
 }
 
 
-@for_each("words", VERBS)
+@for_each("words", COMMANDS)
 def test_a_command_s_settings_are_arguments_of_its_function(words):
-    verb = VERBS[words]
+    verb = COMMANDS[words]
     # What there is too much of for a list of arguments is a value of its own.
-    function = Wishes if verb.about is About.FLEET else resolve(verb.run)
+    function = FleetOptions if verb.scope is CommandScope.FLEET else resolve(verb.run)
     parameters = inspect.signature(function).parameters
     settings = verb.settings + verb.one_of
     taken = {setting.argument for setting in settings}
     assert len(taken) == len(settings)
-    about = TAKEN_FIRST[verb.about] | ({"listener"} if verb.takes_listener else set())
+    about = TAKEN_FIRST[verb.scope] | ({"listener"} if verb.takes_listener else set())
     about |= {"spark"} if verb.takes_spark else set()
     about |= {name for text in verb.texts.values() for name in text.arguments}
     assert taken | about == parameters.keys()
@@ -37,15 +37,15 @@ def test_a_command_s_settings_are_arguments_of_its_function(words):
 
 
 def test_words_are_one_or_two_and_the_first_of_two_has_a_summary():
-    firsts = {words.split(" ")[0] for words in VERBS if " " in words}
+    firsts = {words.split(" ")[0] for words in COMMANDS if " " in words}
     assert firsts == GROUP_SUMMARIES.keys()
-    assert not firsts & {*VERBS, *JOBS}
-    assert max(words.count(" ") for words in VERBS) == 1
+    assert not firsts & {*COMMANDS, *JOBS}
+    assert max(words.count(" ") for words in COMMANDS) == 1
 
 
 def test_help_lists_each_command_once_what_many_tables_need_first(capsys):
     listed = [name for names in HELP_GROUPS.values() for name in names]
-    assert sorted(listed) == sorted({*(words.split(" ")[0] for words in VERBS), "config"})
+    assert sorted(listed) == sorted({*(words.split(" ")[0] for words in COMMANDS), "config"})
     with pytest.raises(SystemExit):
         parse_command(["--help"], None, 0)
     out = capsys.readouterr().out
@@ -54,20 +54,20 @@ def test_help_lists_each_command_once_what_many_tables_need_first(capsys):
     assert out.index("many tables:") < places[0] < out.index("one table:") < out.index("set-up:")
 
 
-@pytest.mark.parametrize("words", VERBS)
+@pytest.mark.parametrize("words", COMMANDS)
 def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     with pytest.raises(SystemExit):
         parse_command([*words.split(" "), "--help"], None, 0)
     out = capsys.readouterr().out
-    summary = VERBS[words].summary
+    summary = COMMANDS[words].summary
     assert summary[1:] in " ".join(out.split())
-    assert ("--dry-run" in out) is (VERBS[words].changes or words in ("apply", "restore"))
-    is_about_tables = bool({"table", "tables"} & {setting.name for setting in VERBS[words].settings})
-    is_about_one = VERBS[words].about in (About.TABLE, About.NEW_TABLE)
+    assert ("--dry-run" in out) is (COMMANDS[words].changes or words in ("apply", "restore"))
+    is_about_tables = bool({"table", "tables"} & {setting.name for setting in COMMANDS[words].settings})
+    is_about_one = COMMANDS[words].scope in (CommandScope.TABLE, CommandScope.NEW_TABLE)
     assert ("--table" in out) is (is_about_one or is_about_tables)
-    for name in VERBS[words].texts:
+    for name in COMMANDS[words].texts:
         assert name in out
-    where = () if VERBS[words].about is About.NOTHING else ("--catalog", "--conf")
+    where = () if COMMANDS[words].scope is CommandScope.NOTHING else ("--catalog", "--conf")
     for flag in (*where, "--output", "--result-file", "--verbose"):
         assert flag in out
 
@@ -76,8 +76,8 @@ def test_the_command_s_help_lists_everything(capsys):
     with pytest.raises(SystemExit):
         parse_command(["--help"], None, 0)
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    assert {*JOBS, *(words.split(" ")[0] for words in VERBS), "config"} <= {*listed}
+    assert {*JOBS, *(words.split(" ")[0] for words in COMMANDS), "config"} <= {*listed}
     with pytest.raises(SystemExit):
         parse_command(["ref", "--help"], None, 0)
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    assert {words.removeprefix("ref ") for words in VERBS if words.startswith("ref ")} <= {*listed}
+    assert {words.removeprefix("ref ") for words in COMMANDS if words.startswith("ref ")} <= {*listed}

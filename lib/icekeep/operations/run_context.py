@@ -1,4 +1,4 @@
-"""What a job or a command runs in, and what is told of it outside."""
+"""What a job or a command runs in, and its listener."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from icekeep.events import Event, InRun, Listener, RunEnded, RunStarted, Snapsho
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.jobs import Seams
-from icekeep.operations.outcomes import Begun
+from icekeep.operations.outcomes import RunState
 from icekeep.operations.shown.commands import CompletingListener
 from icekeep.runtime import Runtime
 
@@ -22,20 +22,20 @@ class StartsSpark(Protocol):
         """The running session."""
 
 
-class OfRun:
+class RunListener:
     """Tells a listener of what happens in one run, so that it knows which, and counts the run's commits."""
 
-    def __init__(self, run_id: str, listener: Listener, begun: Begun) -> None:
-        self._run_id, self._listener, self._begun = run_id, listener, begun
+    def __init__(self, run_id: str, listener: Listener, state: RunState) -> None:
+        self._run_id, self._listener, self._state = run_id, listener, state
 
     def on(self, event: Event) -> None:
         if isinstance(event, SnapshotCommitted):
             # Commits of a run are made by one thread.
-            self._begun.commits_count += 1
+            self._state.commits_count += 1
         self._listener.on(event if isinstance(event, InRun | RunStarted | RunEnded) else InRun(self._run_id, event))
 
 
-class JobSurroundings(msgspec.Struct, frozen=True, kw_only=True):
+class FleetContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the jobs of a process have in common that runs them on many tables, `maintain` in several threads.
 
     Attributes:
@@ -48,8 +48,8 @@ class JobSurroundings(msgspec.Struct, frozen=True, kw_only=True):
     session: StartsSpark
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job runs in; `begun` is what is known of its run so far, of which there is one. `shared`: it is one of many.
+class RunContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job runs in; `state` is what is known of its run so far, of which there is one. `shared`: it is one of many.
 
     `spark` gives the session of a caller in Python, which goes on after the run; `None`: the run starts its own, and stops it.
     The `listener` raises nothing (`events.unfailing`): what is told before and after a job must not end it.
@@ -59,16 +59,16 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     listener: Listener
     interrupts: Interrupts
     runtime: Runtime
-    begun: Begun = msgspec.field(default_factory=Begun)
-    shared: JobSurroundings | None = None
+    state: RunState = msgspec.field(default_factory=RunState)
+    shared: FleetContext | None = None
     spark: Callable[[], Any] | None = None
 
-    def in_run(self, conf: str | None) -> "Surroundings":
+    def in_run(self, conf: str | None) -> "RunContext":
         """The same after the run has begun: its listener hears of which run everything is, and commands that can be copied.
 
         Args:
             conf: the configuration as it was given.
         """
-        assert self.begun.run is not None
-        of_run = OfRun(self.begun.run.run_id, self.listener, self.begun)
-        return msgspec.structs.replace(self, listener=CompletingListener(of_run, self.begun, conf))
+        assert self.state.run is not None
+        of_run = RunListener(self.state.run.run_id, self.listener, self.state)
+        return msgspec.structs.replace(self, listener=CompletingListener(of_run, self.state, conf))

@@ -1,7 +1,7 @@
-"""The commands beside the jobs: what each can be told, and the function that does it.
+"""The commands beside the jobs: the settings of each, and the function that does it.
 
 Only `doctor`, and a large `report`, `restore` or `why`, may start Spark. To add a command is to add an entry here and a
-function that takes what the command is about (`About`), and the settings as keywords; it returns the table after its
+function that takes what the command is about (`CommandScope`), and the settings as keywords; it returns the table after its
 commit, or a value to show where it changes nothing.
 """
 
@@ -16,12 +16,12 @@ from icekeep.runs import STATUSES
 from icekeep.settings import CONFIG_PATH, Setting, SettingKind
 
 
-class About(Enum):
+class CommandScope(Enum):
     """What a command is about, and so what its function takes first.
 
     A table; the catalog and the name that a table is to have; a function that gives the configured catalogs, the name of one
     or `None`, and a source of a Spark session; the configuration, its catalogs, what opens one of them, and the name of one or
-    `None`; the command and its surroundings, of one that runs jobs on many tables, or one that carries out the plan of a file; or
+    `None`; the command and its context, of one that runs jobs on many tables, or one that carries out the plan of a file; or
     nothing. A command about catalogs, a fleet or a plan may start Spark, and so has a script in `jobs/` too.
     """
 
@@ -34,7 +34,7 @@ class About(Enum):
     PLAN = "plan"
 
 
-class Text(msgspec.Struct, frozen=True, kw_only=True):
+class OutputText(msgspec.Struct, frozen=True, kw_only=True):
     """A text that stdout can have in the place of a table.
 
     Attributes:
@@ -50,7 +50,7 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
     needs: str = ""
 
 
-class Verb(msgspec.Struct, frozen=True, kw_only=True):
+class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A command beside the jobs.
 
     Attributes:
@@ -61,7 +61,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         also_changes: whether a command that is not one commit changes tables all the same, and so is written down; where it is
             told to list (`lists`) it does not.
         takes_listener: whether its function takes a `listener`.
-        about: what it is about.
+        scope: what it is about.
         takes_spark: whether the function of a command about a table takes what starts a session, `spark`, for where there is much
             to do.
         for_people: where the function is, as "module:function", that makes of the result what is printed for people; `None`: the
@@ -78,22 +78,21 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     changes: bool = True
     also_changes: bool = False
     takes_listener: bool = False
-    about: About = About.TABLE
+    scope: CommandScope = CommandScope.TABLE
     takes_spark: bool = False
     for_people: str | None = None
     returns: str | None = None
-    texts: Mapping[str, Text] = {}
+    texts: Mapping[str, OutputText] = {}
     examples: tuple[str, ...] = ()
 
     @property
+    def changes_tables(self) -> bool:
+        """Whether it may change tables, so that its runs are written down and reported, to Prometheus for example."""
+        return self.changes or self.also_changes
+
+    @property
     def may_start_spark(self) -> bool:
-        """Whether its function may do so much that it takes Spark."""
-        return self.takes_spark or self.about in (About.CATALOGS, About.FLEET)
-
-
-def tells_of_runs(verb: Verb) -> bool:
-    """Whether a command is told of as a run, to Prometheus and to others: where it changes tables."""
-    return verb.changes or verb.also_changes
+        return self.takes_spark or self.scope in (CommandScope.CATALOGS, CommandScope.FLEET)
 
 
 def _name(what: str, keyword: str = "") -> Setting:
@@ -142,23 +141,23 @@ _TABLES_MATCHING = Setting(
 )
 _IF_EXISTS = Setting("if_exists", SettingKind.SWITCH, "if it does not exist, do nothing")
 
-VERBS: Mapping[str, Verb] = {
-    "ref list": Verb(
+COMMANDS: Mapping[str, CommandSpec] = {
+    "ref list": CommandSpec(
         summary="show every branch and tag, with its snapshot and limits",
         run="icekeep.operations.commands.references:list_refs",
         changes=False,
     ),
-    "ref create-branch": Verb(
+    "ref create-branch": CommandSpec(
         summary="create a branch",
         run="icekeep.tables.refs:create_branch",
         settings=(_BRANCH, _AT, *_BRANCH_LIMITS, *_if_it_exists("branch")),
     ),
-    "ref create-tag": Verb(
+    "ref create-tag": CommandSpec(
         summary="create a tag; expiration keeps its snapshot",
         run="icekeep.tables.refs:create_tag",
         settings=(_TAG, _AT, _REF_AGE, *_if_it_exists("tag")),
     ),
-    "ref replace-branch": Verb(
+    "ref replace-branch": CommandSpec(
         summary="move a branch to any snapshot, or to where another branch or a tag is",
         run="icekeep.tables.refs:replace_branch",
         settings=(_name("the branch; made if it is not there and --to is given"),),
@@ -167,12 +166,10 @@ VERBS: Mapping[str, Verb] = {
             Setting("to", SettingKind.NAME, "the branch or tag to whose snapshot it goes"),
         ),
     ),
-    "ref replace-tag": Verb(
-        summary="move a tag to another snapshot",
-        run="icekeep.tables.refs:replace_tag",
-        settings=(_TAG, _MOVE_TO),
+    "ref replace-tag": CommandSpec(
+        summary="move a tag to another snapshot", run="icekeep.tables.refs:replace_tag", settings=(_TAG, _MOVE_TO)
     ),
-    "ref fast-forward": Verb(
+    "ref fast-forward": CommandSpec(
         summary="move a branch on to where another branch or a tag is (Iceberg's fast_forward)",
         run="icekeep.tables.refs:fast_forward",
         settings=(
@@ -180,17 +177,17 @@ VERBS: Mapping[str, Verb] = {
             Setting("to", SettingKind.NAME, "a branch or tag that the branch leads to", is_required=True),
         ),
     ),
-    "ref rename-branch": Verb(
+    "ref rename-branch": CommandSpec(
         summary="give a branch another name",
         run="icekeep.tables.refs:rename_branch",
         settings=(_BRANCH, Setting("to", SettingKind.NAME, "its new name", keyword="new_name", is_required=True)),
     ),
-    "ref drop-branch": Verb(
+    "ref drop-branch": CommandSpec(
         summary="drop a branch; its snapshots stay until they expire",
         run="icekeep.tables.refs:drop_branch",
         settings=(_BRANCH, _IF_EXISTS),
     ),
-    "ref drop-tag": Verb(
+    "ref drop-tag": CommandSpec(
         summary="drop a tag, or all of a pattern; their snapshots stay until they expire",
         run="icekeep.operations.commands.references:drop_tags",
         settings=(_IF_EXISTS,),
@@ -199,12 +196,12 @@ VERBS: Mapping[str, Verb] = {
             Setting("match", SettingKind.TEXT, "all tags of a pattern, e.g. 'restored-*'", shown="PATTERN"),
         ),
     ),
-    "ref set-retention": Verb(
+    "ref set-retention": CommandSpec(
         summary="set limits of a branch or tag; those that are not given stay",
         run="icekeep.tables.refs:set_ref_retention",
         settings=(_name("the branch or tag"), *_BRANCH_LIMITS),
     ),
-    "ref publish": Verb(
+    "ref publish": CommandSpec(
         summary="publish a staged snapshot on main (Iceberg's cherrypick_snapshot and publish_changes)",
         run="icekeep.operations.commands.references:publish",
         one_of=(
@@ -212,7 +209,7 @@ VERBS: Mapping[str, Verb] = {
             Setting("wap_id", SettingKind.TEXT, "the wap.id that it was staged with"),
         ),
     ),
-    "rollback": Verb(
+    "rollback": CommandSpec(
         summary="make another snapshot the current one; nothing is deleted",
         run="icekeep.operations.commands.references:rollback",
         one_of=(
@@ -222,12 +219,12 @@ VERBS: Mapping[str, Verb] = {
             Setting("set_current_ref", SettingKind.NAME, "to where a branch or tag is"),
         ),
     ),
-    "drop-statistics": Verb(
+    "drop-statistics": CommandSpec(
         summary="drop the statistics and partition statistics of a snapshot (Trino's drop_extended_stats)",
         run="icekeep.tables.verbs:drop_statistics",
         settings=(_AT,),
     ),
-    "history": Verb(
+    "history": CommandSpec(
         summary="show what each commit did to files, bytes, deletes and metadata, and who made it",
         run="icekeep.maintenance.history:commit_history",
         settings=(
@@ -246,7 +243,7 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         for_people="icekeep.operations.shown.results:history_shown",
     ),
-    "restore": Verb(
+    "restore": CommandSpec(
         summary="undo a run: bring back files from the trash, and expired snapshots under tags; or undo a repair",
         run="icekeep.operations.commands.references:restore",
         settings=(
@@ -278,7 +275,7 @@ VERBS: Mapping[str, Verb] = {
         takes_listener=True,
         takes_spark=True,
     ),
-    "why": Verb(
+    "why": CommandSpec(
         summary="explain a file: who added it, what refers to it, which deletes reach it, when it can be deleted",
         run="icekeep.maintenance.why.job:why",
         settings=(
@@ -296,7 +293,7 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         takes_spark=True,
     ),
-    "register": Verb(
+    "register": CommandSpec(
         summary="take in a table by its metadata file, e.g. one that was dropped (Iceberg's register_table)",
         run="icekeep.operations.commands.references:register",
         settings=(
@@ -311,9 +308,9 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         also_changes=True,
         takes_listener=True,
-        about=About.NEW_TABLE,
+        scope=CommandScope.NEW_TABLE,
     ),
-    "apply": Verb(
+    "apply": CommandSpec(
         summary="carry out exactly the plan that --plan-out of a job wrote, or refuse and say what moved",
         run="icekeep.operations.commands.applying:apply_command",
         settings=(
@@ -326,12 +323,12 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         also_changes=True,
-        about=About.PLAN,
+        scope=CommandScope.PLAN,
         for_people="icekeep.operations.commands.applying:applied_shown",
         returns="icekeep.operations.commands.applying:apply_plan",
         examples=("flights.plan.jsonl --dry-run", "flights.plan.jsonl --config icekeep.yaml"),
     ),
-    "report": Verb(
+    "report": CommandSpec(
         summary="show how healthy tables are, the worst first, and what each job would do, cost and improve",
         run="icekeep.operations.commands.report:report_over",
         settings=(
@@ -353,11 +350,11 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         takes_listener=True,
-        about=About.CATALOGS,
+        scope=CommandScope.CATALOGS,
         for_people="icekeep.reports.values:report_shown",
         texts={
-            "prometheus": Text(make="icekeep.reports.prometheus:prometheus_text", needs="icekeep[telemetry]"),
-            "html": Text(
+            "prometheus": OutputText(make="icekeep.reports.prometheus:prometheus_text", needs="icekeep[telemetry]"),
+            "html": OutputText(
                 make="icekeep.reports.page.page:report_page",
                 arguments={"histories": True},
                 check="icekeep.reports.page.page:require_packages",
@@ -366,7 +363,7 @@ VERBS: Mapping[str, Verb] = {
         },
         examples=("", "--table local.demo.flights", "--catalog local --match 'demo.*' --page report.html --open"),
     ),
-    "serve": Verb(
+    "serve": CommandSpec(
         summary="show the report and the runs in a browser on this machine, up to date while jobs run; changes nothing",
         run="icekeep.operations.commands.serve:serve",
         settings=(
@@ -390,18 +387,18 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         takes_listener=True,
-        about=About.POLICIES,
+        scope=CommandScope.POLICIES,
         examples=("", "--match 'local.demo.*' --open", "--port 0 --refresh 60s"),
     ),
-    "tables": Verb(
+    "tables": CommandSpec(
         summary="list the tables of catalogs, with what their metadata files say: files, bytes, snapshots, the last change",
         run="icekeep.operations.commands.tables:tables",
         settings=(_TABLES_MATCHING,),
         changes=False,
-        about=About.POLICIES,
+        scope=CommandScope.POLICIES,
         examples=("", "--catalog local", "--match 'local.demo.*' --output json"),
     ),
-    "runs": Verb(
+    "runs": CommandSpec(
         summary="show what became of runs of jobs and commands, the newest first",
         run="icekeep.operations.commands.runs:runs",
         settings=(
@@ -423,11 +420,11 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         changes=False,
-        about=About.POLICIES,
+        scope=CommandScope.POLICIES,
         for_people="icekeep.operations.commands.runs:runs_shown",
         examples=("--table local.demo.flights --job compact", "--status failed --since 7d", "--run compact-1b4e28ba"),
     ),
-    "schema": Verb(
+    "schema": CommandSpec(
         summary="print the JSON schema of what commands print with --output json, or of the configuration file",
         run="icekeep.operations.commands.document_schema:schema",
         settings=(
@@ -435,10 +432,10 @@ VERBS: Mapping[str, Verb] = {
             Setting("configuration", SettingKind.SWITCH, "the schema of the configuration file, for editors"),
         ),
         changes=False,
-        about=About.NOTHING,
-        texts={"table": Text(make="icekeep.operations.commands.document_schema:schema_text")},
+        scope=CommandScope.NOTHING,
+        texts={"table": OutputText(make="icekeep.operations.commands.document_schema:schema_text")},
     ),
-    "help": Verb(
+    "help": CommandSpec(
         summary="say what to do after an error: the page on its kind, or on a situation; or show the help of a command",
         run="icekeep.operations.commands.help_pages:help_on",
         settings=(
@@ -451,11 +448,11 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         changes=False,
-        about=About.NOTHING,
-        texts={"table": Text(make="icekeep.operations.commands.help_pages:help_text")},
+        scope=CommandScope.NOTHING,
+        texts={"table": OutputText(make="icekeep.operations.commands.help_pages:help_text")},
         examples=("", "safety", "dropped-table", "compact"),
     ),
-    "path": Verb(
+    "path": CommandSpec(
         summary="print where a file is that is installed with icekeep: a job's script, a DAG's file, a configuration",
         run="icekeep.operations.commands.help_pages:path",
         settings=(
@@ -468,11 +465,11 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         changes=False,
-        about=About.NOTHING,
-        texts={"table": Text(make="icekeep.operations.commands.help_pages:path_text")},
+        scope=CommandScope.NOTHING,
+        texts={"table": OutputText(make="icekeep.operations.commands.help_pages:path_text")},
         examples=("", "jobs/compact.py", "conf/log4j2.properties"),
     ),
-    "completion": Verb(
+    "completion": CommandSpec(
         summary="print a script by which bash, zsh or fish completes commands, flags and their values",
         run="icekeep.operations.commands.completion:completion",
         settings=(
@@ -487,11 +484,11 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         changes=False,
-        about=About.NOTHING,
-        texts={"table": Text(make="icekeep.operations.commands.completion:script_text")},
+        scope=CommandScope.NOTHING,
+        texts={"table": OutputText(make="icekeep.operations.commands.completion:script_text")},
         examples=("bash > ~/.local/share/bash-completion/completions/icekeep",),
     ),
-    "maintain": Verb(
+    "maintain": CommandSpec(
         summary="do what the policies want on all their tables, those first that bring the most for what they cost",
         run="icekeep.operations.commands.maintain:maintain_over",
         settings=(
@@ -522,12 +519,12 @@ VERBS: Mapping[str, Verb] = {
                 "list", SettingKind.SWITCH, "only list what is due, for a scheduler; nothing is begun", keyword="lists"
             ),
         ),
-        about=About.FLEET,
+        scope=CommandScope.FLEET,
         for_people="icekeep.operations.shown.results:maintain_shown",
         examples=("--dry-run", "--max-minutes 240", "--policy nightly --tables local.demo.flights"),
         returns="icekeep.operations.commands.maintain:result_of",
     ),
-    "policy explain": Verb(
+    "policy explain": CommandSpec(
         summary="show what policies say about one table: each job, each setting in force, and where it comes from",
         run="icekeep.operations.commands.policy:explain",
         settings=(
@@ -536,16 +533,16 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         changes=False,
-        about=About.POLICIES,
+        scope=CommandScope.POLICIES,
         for_people="icekeep.operations.commands.policy:explanation_shown",
     ),
-    "policy check": Verb(
+    "policy check": CommandSpec(
         summary="look for tables that no policy reaches or several do, and for names and patterns that fit no table",
         run="icekeep.operations.commands.policy:check_over",
         changes=False,
-        about=About.POLICIES,
+        scope=CommandScope.POLICIES,
     ),
-    "demo": Verb(
+    "demo": CommandSpec(
         summary="make a catalog of twelve tables in twelve states to play with, a report of it, and commands that help",
         run="icekeep.operations.commands.demo:demo",
         settings=(
@@ -561,11 +558,11 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         takes_listener=True,
-        about=About.NOTHING,
+        scope=CommandScope.NOTHING,
         for_people="icekeep.operations.commands.demo:demo_shown",
         examples=("playground", "playground-2 --open"),
     ),
-    "init": Verb(
+    "init": CommandSpec(
         summary="write a first configuration, and look whether its catalog opens",
         run="icekeep.operations.commands.init:init",
         settings=(
@@ -597,14 +594,14 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         takes_listener=True,
-        about=About.NOTHING,
+        scope=CommandScope.NOTHING,
         examples=(
             "",
             "--type sql --uri sqlite:///catalog.db --warehouse ./warehouse",
             "--name prod --type rest --uri https://catalog.example.com/api --property 'token=${CATALOG_TOKEN}'",
         ),
     ),
-    "doctor": Verb(
+    "doctor": CommandSpec(
         summary="look whether this machine, Spark's executors, catalogs and their stores are fit for the jobs",
         run="icekeep.operations.doctor.examination:examine",
         settings=(
@@ -627,7 +624,7 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         takes_listener=True,
-        about=About.CATALOGS,
+        scope=CommandScope.CATALOGS,
     ),
 }
 """Every command, by its words."""

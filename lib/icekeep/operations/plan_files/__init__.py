@@ -1,1 +1,0 @@
-"""Files of plans: what `--plan-out` writes and `apply` reads (`docs/plans.md`)."""
