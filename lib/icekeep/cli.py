@@ -7,13 +7,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from icekeep.errors import IcekeepError
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.console.streams import open_closed_streams
 from icekeep.operations.jobs import JOBS, SEAMS, Seams
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.settings import Job
+
+INTERRUPTED_EARLY = "icekeep: interrupted before it began; nothing was changed\n"
+"""What an interrupt says while modules are loaded, which takes a moment, before anything else begins."""
 
 
 def entry_point() -> None:
@@ -44,8 +46,12 @@ def main(
     except SystemExit as done:
         # Help or the version was printed.
         return int(done.code or 0)
-    except (IcekeepError, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - each failure gets its status where commands run
         command = error
-    from icekeep.operations.process_run import ProcessRun
+    try:
+        from icekeep.operations.process_run import ProcessRun
+    except KeyboardInterrupt:
+        sys.stderr.write(INTERRUPTED_EARLY)
+        return 130
 
     return ProcessRun(words, job, jobs, seams, runtime, owns_process=argv is None).run(command)

@@ -139,7 +139,7 @@ def _write_manifest_list(
     unversioned = {f.name: None for f in MANIFEST_FILE_FIELDS if f.since > format_version and f.name != "content"}
     rows = []
     for manifest in manifests:
-        row = encode._numbered(manifest, snapshot)
+        row = encode._numbered(manifest, snapshot) if manifest.sequence_number is None else manifest
         rows.append(replace(row, **unversioned) if unversioned else row)
     return Decoded(tuple(rows), _BYTES_AN_ENTRY * (1 + len(rows)))
 

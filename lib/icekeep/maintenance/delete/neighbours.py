@@ -12,9 +12,10 @@ A job by itself looks at its neighbours when it begins, and may list a large one
 such a look may miss, one that is shared may miss too, and no more. Catalogs that tell all pointers at once (`catalog/base.py`)
 list names in one request, and metadata that is known already is taken as it is now.
 
-A job that deletes nothing but what the table's own snapshots named goes by a look of the last day, where looks are written down
-with the runs (`LookRecord`): a table that moved since into the other's directory it may miss, and one with a new name it does
-not. A job that judges files by a listing, and one that deletes a whole table, always look.
+A job that deletes nothing but what the table's own snapshots named goes by a look of the last day, where looks are kept with the
+record of runs (`LookRecord`) and the catalog lists all pointers at once: a table whose pointer is the one that was looked at
+then is where it was. Any other is looked at again. A job that judges files by a listing, and one that deletes a whole table,
+always look.
 """
 
 import threading
@@ -319,7 +320,8 @@ def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str,
     at, and so are those that have moved on, where their new metadata is known.
     """
     looks, record, catalog = _SHARED.get(), _RECORD.get(), table.catalog
-    by_record = record is not None and max_age_ms > LOOK_MS
+    # A name alone proves nothing after a day: its table may have been dropped, and another registered under it.
+    by_record = record is not None and max_age_ms > LOOK_MS and lists_pointers(catalog) is not None
     if looks is None and not by_record:
         return None
     looks, runtime = looks or SharedLooks(), catalog.runtime
@@ -348,6 +350,9 @@ def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str,
     if found is None or listed is None or listed.unlisted_reason or table.identifier not in listed.pointers:
         return None
     known = {n.identifier: n for n in found}
+    if by_record:
+        current = {name: pointer and pointer.metadata_location for name, pointer in listed.pointers.items()}
+        known = {name: n for name, n in known.items() if current.get(name) == n.metadata_location}
     new = _looked_at(catalog, {name: pointer for name, pointer in listed.pointers.items() if name not in known})
     old = {name: pointer for name, pointer in listed.pointers.items() if name in known}
     moved_on = {name: None if pointer is None else known_neighbour(name, pointer) for name, pointer in old.items()}

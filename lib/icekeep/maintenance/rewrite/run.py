@@ -185,8 +185,10 @@ class RewriteRun:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        self._open.enter_context(self.heartbeat)
-        self._open.enter_context(self.written)
+        with ExitStack() as entered:
+            entered.enter_context(self.heartbeat)
+            entered.enter_context(self.written)
+            self._open = entered.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
