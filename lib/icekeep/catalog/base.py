@@ -506,7 +506,7 @@ def check_meant(
     name = format_identifier(identifier)
     if metadata_location is not None and canonical(pointer.metadata_location) != canonical(metadata_location):
         raise ConflictError(
-            f"table {name!r} in catalog {catalog.name!r} is not dropped: its metadata is {pointer.metadata_location!r} by now, "
+            f"table {name!r} in catalog {catalog.name!r} is not dropped: its metadata is {pointer.metadata_location!r} now, "
             f"and not {metadata_location!r}; another writer committed, or created it again; look at it, and drop it again",
             table=name,
             metadata_location=pointer.metadata_location,
@@ -516,7 +516,7 @@ def check_meant(
     found = parse_metadata(pointer.storage.read(pointer.metadata_location), pointer.metadata_location).table_uuid
     if found is None or found.lower() != table_uuid.lower():
         raise ConflictError(
-            f"table {name!r} in catalog {catalog.name!r} is not dropped: it has the uuid {found} by now, and not {table_uuid}; "
+            f"table {name!r} in catalog {catalog.name!r} is not dropped: it has the uuid {found} now, and not {table_uuid}; "
             "it was dropped and created again; look at it, and drop it again",
             table=name,
             table_uuid=found,

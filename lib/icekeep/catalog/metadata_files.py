@@ -316,7 +316,7 @@ def left_the_log(base: TableMetadata, new: TableMetadata, *kept: str) -> list[Me
 HINT = "version-hint.text"
 
 _NAME = re.compile(r"v([1-9][0-9]{0,17})((?:\.gz|\.zstd)?\.metadata\.json|\.metadata\.json\.gz)")
-_version_files_SUFFIXES = (".metadata.json", ".gz.metadata.json", ".metadata.json.gz", ".zstd.metadata.json")
+_VERSION_SUFFIXES = (".metadata.json", ".gz.metadata.json", ".metadata.json.gz", ".zstd.metadata.json")
 """Plain, gzip, gzip as Iceberg named it before 2019, and zstd, which others write: names that one version may have."""
 
 _HINT_LENGTH_MAX_BYTES = 32
@@ -337,7 +337,7 @@ def parse_version_name(name: str) -> int | None:
 
 def version_locations(directory: str, version: int) -> list[str]:
     """All locations at which the metadata file of a version may be."""
-    return [join(directory, f"v{version}{suffix}") for suffix in _version_files_SUFFIXES]
+    return [join(directory, f"v{version}{suffix}") for suffix in _VERSION_SUFFIXES]
 
 
 def find_head(storage: Storage, directory: str) -> VersionFile | None:

@@ -111,7 +111,7 @@ def registered(table: Table, send: Callable[[], None]) -> Table:
         send: asks the catalog; it refuses a name that is taken.
 
     Raises:
-        UsageError: somebody else's table has the name by now.
+        UsageError: another table has the name already.
         OutcomeUnknownError: the answer was lost twice, and the table is not there, or cannot be looked at.
     """
     try:

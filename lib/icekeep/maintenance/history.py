@@ -44,7 +44,7 @@ Commit: TypeAlias = Snapshot | SnapshotLogEntry
 _DECODING = Lock()
 
 _MAX_DIGITS = 19
-"""Longer numbers are none that a table could have."""
+"""No table can have numbers with more digits."""
 
 
 def chosen_commits(metadata: TableMetadata, ref: str | None) -> Iterator[Commit]:
@@ -224,7 +224,7 @@ class CommitHistoryResult(Rendered, frozen=True, kw_only=True):
 
 
 def total(counts: Sequence[int | None]) -> int | None:
-    """A sum; one that is not known makes it so."""
+    """A sum; not known where one of its terms is not."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 

@@ -36,7 +36,7 @@ NOTE_OF_REMOVALS = (
 )
 
 _SHOWN = 3
-"""So many files or snapshots are named in a refusal."""
+"""How many files or snapshots a refusal names, at most."""
 
 
 REWRITE, APPLY, REMOVE = "rewrite", "apply", "remove"
@@ -96,8 +96,8 @@ class ExactPlan(msgspec.Struct, frozen=True, kw_only=True):
         lines: all that is done; they may be read once, while the session runs that the plan was made in.
         close: lets go of what the lines are read from; called in any case.
         approve: the hash that the job's `approve` takes, if it has one.
-        decided_by: what of the table's metadata decides of the outcome, beside the lines (`deciding.py`).
-        notes: what is done beside the lines, and can only be told then.
+        decided_by: what of the table's metadata decides of the outcome, beside the lines (`of_data_files` and its like).
+        notes: what is done besides the lines, and is known only then.
     """
 
     shown: Any
@@ -118,7 +118,7 @@ class GivenPlan(msgspec.Struct, frozen=True, kw_only=True):
         hash: of the file.
         created_ms: when the plan was made, epoch milliseconds.
         metadata_location: of the table as it was then.
-        lines: reads all lines, each time anew.
+        lines: reads all lines, from the first one each time.
         catalog: the identity of its catalog; `None` where the file does not say it, nor `decided_by`.
     """
 
@@ -250,7 +250,7 @@ def came_since(given: GivenPlan, metadata: TableMetadata) -> str:
         return f"since it was made came {_snapshots(newer)}"
     if given.snapshot_id in metadata.snapshots_by_id:
         return f"branch {given.branch!r} was moved away from snapshot {given.snapshot_id} to {_snapshots([head])}"
-    return f"the head of {given.branch!r} is {_snapshots([head])}, and snapshot {given.snapshot_id} of then has expired"
+    return f"the head of {given.branch!r} is {_snapshots([head])}, and snapshot {given.snapshot_id}, its head then, has expired"
 
 
 def _back_from(head: Snapshot, metadata: TableMetadata) -> Iterator[Snapshot]:
@@ -263,13 +263,13 @@ def _back_from(head: Snapshot, metadata: TableMetadata) -> Iterator[Snapshot]:
 
 
 def _snapshots(some: Sequence[Snapshot]) -> str:
-    told = []
+    texts = []
     for one in islice(some, _SHOWN):
         by = made_by(one.summary)
-        told.append(
+        texts.append(
             f"{one.snapshot_id} ({one.operation or 'unknown'} at {format_time(one.timestamp_ms)}{f' by {by}' if by else ''})"
         )
-    return f"{'snapshot' if len(some) == 1 else 'snapshots'} {', '.join(told)}{and_more(some, _SHOWN)}"
+    return f"{'snapshot' if len(some) == 1 else 'snapshots'} {', '.join(texts)}{and_more(some, _SHOWN)}"
 
 
 _PLACES = (
@@ -280,7 +280,7 @@ _PLACES = (
 )
 _FORMATS = ("write.format.default", "write.parquet.", "write.orc.", "write.avro.", "parquet.enable.dictionary")
 _DATA = (*_PLACES, *_FORMATS, "write.target-file-size-bytes", "write.metadata.metrics.", "schema.name-mapping.default")
-_deciding_DELETES = (
+_DELETE_FORMATS = (
     "write.delete.format.default",
     "write.delete.granularity",
     "write.delete.target-file-size-bytes",
@@ -298,13 +298,13 @@ def of_data_files(metadata: TableMetadata) -> dict[str, str]:
         "schema": definition(metadata.current_schema_id, schema_to_json(metadata.schema)),
         "partition spec": definition(metadata.default_spec_id, spec_to_json(metadata.spec)),
         "sort order": definition(metadata.default_sort_order_id, sort_order_to_json(metadata.sort_order)),
-        **_properties(metadata, (*_DATA, *_deciding_DELETES)),
+        **_properties(metadata, (*_DATA, *_DELETE_FORMATS)),
     }
 
 
 def of_delete_files(metadata: TableMetadata) -> dict[str, str]:
-    """What decides how position deletes are written: where nothing is said of them, what is said of data files."""
-    return _properties(metadata, (*_PLACES, *_FORMATS, *_deciding_DELETES))
+    """What decides how position deletes are written: where no property is about them, the properties of data files."""
+    return _properties(metadata, (*_PLACES, *_FORMATS, *_DELETE_FORMATS))
 
 
 def of_manifests(metadata: TableMetadata) -> dict[str, str]:
@@ -320,14 +320,14 @@ def hold_decided(given: GivenPlan, metadata: TableMetadata, now: Mapping[str, st
         return
     differ = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     if differ:
-        told = [f"{name} is {now.get(name, 'not set')} by now, and was {then.get(name, 'not set')}" for name in differ]
-        raise moved(given, metadata, f"the table's {'; '.join(told[:3])}", changed=differ)
+        changes = [f"{name} is {now.get(name, 'not set')} now, and was {then.get(name, 'not set')}" for name in differ]
+        raise moved(given, metadata, f"the table's {'; '.join(changes[:3])}", changed=differ)
 
 
 def definition(number: int, document: Any) -> str:
-    """An id, and a hash of what it stands for: a number may be given anew."""
-    told = json.dumps(document, sort_keys=True).encode()
-    return f"{number} ({blake2b(told, digest_size=_DIGEST_BYTES).hexdigest()})"
+    """An id, and a hash of its definition: an id may be given to another one."""
+    text = json.dumps(document, sort_keys=True).encode()
+    return f"{number} ({blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()})"
 
 
 def _properties(metadata: TableMetadata, names: Iterable[str]) -> dict[str, str]:

@@ -45,7 +45,7 @@ def require_policy(config: Configuration, name: str) -> None:
 
 
 def policy_command(command: Command, job: Job, config: Configuration, table: Table, read_ms: int) -> Command | Held:
-    """The command of a job as its policy wants it of a table by now, or why it may not begin.
+    """The command of a job as its policy wants it of a table now, or why it may not begin.
 
     Args:
         read_ms: when the command was read; what the policy says of ages is counted from then, as what the command says is.
@@ -68,9 +68,7 @@ def policy_command(command: Command, job: Job, config: Configuration, table: Tab
     others = [flag for flag in given if _differs(given[flag], wanted[flag])]
     if others:
         said = " ".join(rule.call.arguments)
-        return Held(
-            held_by=f"policy {policy!r} wants {said} of it by now, and another {', '.join(others)} was asked for"
-        )
+        return Held(held_by=f"policy {policy!r} wants {said} of it now, and another {', '.join(others)} was asked for")
     observes = rule.mode is Mode.OBSERVE
     return msgspec.structs.replace(command, arguments=arguments, dry_run=command.dry_run or observes)
 
@@ -94,6 +92,6 @@ def _by_setting(arguments: Mapping[str, Any], job: Job) -> dict[str, tuple[Setti
 def _differs(one: tuple[SettingKind, Any], other: tuple[SettingKind, Any]) -> bool:
     (kind, given), (_, wanted) = one, other
     if kind is SettingKind.TIME and isinstance(given, int) and isinstance(wanted, int):
-        # An age is a moment by now, and another one a moment later.
+        # An age is one moment now, and another a moment later.
         return abs(given - wanted) > MINUTE_MS
     return bool(given != wanted)

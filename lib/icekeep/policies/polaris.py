@@ -159,4 +159,4 @@ _KEYS: Mapping[str, Mapping[str, Callable[[Any], tuple[str, str]]]] = {
     "expire_snapshots": {"min_snapshot_to_keep": _as("retain_last"), "max_snapshot_age_days": _days},
     "remove_orphan_files": {"max_orphan_file_age_in_days": _days, "older_than": _moment},
 }
-"""By job, and key of Polaris, what it is here. `location` and `locations` are missing on purpose: see `texts.py`."""
+"""By job, and key of Polaris, what it is here. `location` and `locations` are missing on purpose."""

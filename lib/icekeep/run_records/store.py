@@ -185,7 +185,7 @@ class RunRecords:
     or is none, `UnsupportedError` where a newer icekeep has made it, and `OutcomeUnknownError` where it cannot be told whether
     it has taken what it was given, which may be given once more.
 
-    After a call that waited in vain others fail at once for some minutes (`outages.py`), but for those that say of a run that it
+    After a call that waited in vain others fail at once for some minutes (`values.py`), but for those that say of a run that it
     begins, lives or ends, if it is no part of another: nobody waits for these, or for two of them at most. The end of a run that
     could not be written is written with the next call of this process that writes something, at the latest when the run ends that
     it is a part of.

@@ -126,11 +126,11 @@ def test_who_gives_no_settings_gets_those_that_are_in_force_by_now(catalog, call
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--older-than=365d"], "--older-than=0s of it by now, and another --older-than was asked for"),
-        (["--older-than=365d", "--retain-last=100"], "by now, and another --older-than, --retain-last was asked for"),
+        (["--older-than=365d"], "--older-than=0s of it now, and another --older-than was asked for"),
+        (["--older-than=365d", "--retain-last=100"], "now, and another --older-than, --retain-last was asked for"),
         (
             ["--retain-last=1"],
-            "wants --older-than=0s --retain-last=3 of it by now, and another --retain-last was asked",
+            "wants --older-than=0s --retain-last=3 of it now, and another --retain-last was asked",
         ),
     ],
 )

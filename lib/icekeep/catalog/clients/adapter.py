@@ -124,7 +124,7 @@ _PARTS = ("warehouse", "prefix", "glue.id", "glue.region", "client.region", "glu
 
 
 class Client(Protocol):
-    """What is asked of a server or service; it raises refusals (`refusals.py`), or whatever its library does."""
+    """What is asked of a server or service; it raises refusals (`errors.py`), or whatever its library does."""
 
     def describe(self, identifier: Identifier) -> Description | None:
         """As `Catalog.describe`; raises `NoSuchTable`."""

@@ -49,7 +49,7 @@ _CHUNK_BYTES = 5 * MIB
 _ROWS_AT_ONCE = 200
 _TASK_BYTES = TaskSize(16 * MIB, GIB)
 _FILE_BYTES = MIB // 2
-"""What opening the smallest file counts for, beside its bytes."""
+"""What opening a file costs besides reading it, in bytes."""
 
 _MOST_PARTS = 20_000
 
@@ -69,7 +69,7 @@ class Membership(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, snapshots: Sequence[Snapshot], listed: Listed) -> "Membership":
-        """Turn round what a listing says of each snapshot: the work grows with what changes from one to the next."""
+        """Invert what a listing says of each snapshot: the work grows with what changes from one to the next."""
         ids = tuple(dict.fromkeys(snapshot.snapshot_id for snapshot in snapshots))
         found = [BitMap() for _ in listed.manifests]
         begun: dict[int, int] = {}
@@ -165,7 +165,7 @@ def count_of(manifests: Iterable[Numbered]) -> int:
 def over_manifests(
     spark: SparkSource, manifests: Sequence[Numbered], work: Callable[[Sequence[Numbered], S], R], shared: S, step: str
 ) -> list[R]:
-    """Do some work, which keeps little, on manifests.
+    """Run some work, which holds little in memory, over manifests.
 
     Args:
         work: a function of a module, called with some manifests and what all share.
@@ -258,14 +258,14 @@ class FileJoin(msgspec.Struct, frozen=True, kw_only=True):
         return [*_by_file((one for some in read for _, one in some), self.column, gaps)]
 
     def here(self, files: Sequence[list[list[Row]]]) -> list[Any]:
-        """What the work on some files at a time comes to, in threads."""
+        """The results of the work, done in threads on some files at a time."""
         threads = threads_count(rows[0][self.column] for some in files for rows in some)
         return all_results(run_tasks(None, files, _work, self, threads=threads))
 
     def in_tasks(
         self, manifests: Sequence[Numbered], session: "SparkSession", parts: int, gaps: Tally, step: str
     ) -> list[Any]:
-        """What the work comes to in Spark tasks, each of which has the files of one part."""
+        """The results of the work, done in Spark tasks, each of which has the files of one part."""
         join = msgspec.structs.replace(self, parts=parts)
         ran = run_exchange(session, bins_of(manifests, session), _send, parts, _receive, join, step=step)
         results = []
@@ -279,7 +279,7 @@ class FileJoin(msgspec.Struct, frozen=True, kw_only=True):
         columns = frozenset({"manifest_path", "content", "file_size_in_bytes", "content_size_in_bytes"})
         decode = msgspec.structs.replace(self.decode, columns=columns)
         sizes = over_manifests(spark, manifests, _bytes_of, decode, "adding up files")
-        # What entries say of bytes may be wrong.
+        # The sizes that entries record may be wrong.
         return max(1, min(_MOST_PARTS, count_of(manifests), tasks_count(session, sum(sizes), _TASK_BYTES)))
 
 

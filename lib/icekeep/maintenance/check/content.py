@@ -1,7 +1,7 @@
 """Data files of all snapshots that are looked at, each read once and held against the table and all entries that name it.
 
-A file is read from its first row to its last, a batch at a time: here for few bytes, else in Spark tasks. What is looked for as
-its rows pass by are its columns as the table has them, metrics, orders and partitions.
+A file is read from its first row to its last, a batch at a time: here for few bytes, else in Spark tasks. Checked on the way
+are its columns as the table has them, metrics, orders and partitions.
 """
 
 import math
@@ -61,10 +61,10 @@ _ENTRY_COLUMNS = (
 )  # fmt: skip
 
 _ORDERED = frozenset((*INTEGER_WIDTHS, "boolean", "float", "double", "decimal", "string", "fixed", "binary"))
-"""Types whose order is one: writers order UUIDs in two ways, and other types have bounds of another form."""
+"""Types that all writers order alike: UUIDs have two orders, and other types have bounds of another form."""
 
 _BATCH_ROWS = 32_768
-"""So many rows of a large part are held at once."""
+"""How many rows of a large part are held at once, at most."""
 
 _MAX_NAMES = _MAX_VALUES = 5
 _TIMES = (Year, Month, Day, Hour)
@@ -170,7 +170,7 @@ def required_paths(schema: Schema, there: Schema) -> list[tuple[NestedField, ...
 
 
 def nulls_in(rows: pa.Table, schema: Schema, path: Sequence[NestedField]) -> int:
-    """Nulls of a field where the struct around it is none."""
+    """How often a field is null where the struct around it is not."""
     column: Any = rows.column([field.field_id for field in schema.fields].index(path[0].field_id))
     above = 0
     for outer, inner in pairwise(path):
@@ -236,7 +236,7 @@ class OrderWatch:
     """
 
     def __init__(self, order: SortOrder, columns: CheckedColumns) -> None:
-        """An order by what the file does not have itself, or that has no one meaning, is not judged."""
+        """An order by a column that the file lacks, or that writers understand differently, is not judged."""
         self.broken_at: int | None = None
         self._schema = columns.schema
         self._ordering = Ordering(fields=order.fields)
@@ -283,7 +283,7 @@ class PartitionWatch:
     """
 
     def __init__(self, spec: PartitionSpec, values: Sequence[Any], columns: CheckedColumns) -> None:
-        """Only of fields that the file has itself something can be said."""
+        """Only fields whose source columns are in the file can be judged."""
         self.others: dict[str, list[Any]] = {}
         self.source_ids: set[int] = set()
         self._schema = columns.schema
@@ -381,7 +381,7 @@ def read_content(
             with open_reader(storage, source.location, source.file_format) as reader:
                 return _read(reader, source, schema, orders, partitions, without)
         except InvalidTableError as error:
-            # A value that its column's type does not hold shows up only where it stands.
+            # A value outside of its column's type shows up only when its row is read.
             name = str(error.facts.get("column", "")).partition(".")[0]
             found = next((field.field_id for field in schema.fields if field.name == name), None)
             if found is None or found in without:
@@ -398,7 +398,7 @@ def _read(
     without: Mapping[int, str],
 ) -> Content:
     parts = tuple(reader.part_offsets())
-    # Avro has one part, at 0; some writers of Parquet have 0 for a place that there is not.
+    # Avro has one part, at 0; some writers of Parquet write 0 for an offset that does not exist.
     offsets = None if 0 in parts else parts
     if len(reader.schema) and not has_ids(reader.schema) and source.name_mapping is None:
         count = sum(data.num_rows for _, data in reader.tables(reader.schema.names, None, (), _BATCH_ROWS))
@@ -541,7 +541,7 @@ def check_data_files(subject: CheckedTable, listed: Listed) -> None:
 
 
 class ContentFault(NamedTuple):
-    """A fault before it is said where: of an entry, or of the file whatever entries say."""
+    """A fault without its place: of an entry, or of the file whatever its entries say."""
 
     number: FaultId
     detail: str

@@ -56,14 +56,14 @@ _ENTRY_COLUMNS = ("spec_id", "file_path", "file_size_in_bytes", "key_metadata", 
 
 _ENTRIES_OF_THREAD, _BYTES_OF_THREAD = 20, 16 * MIB
 _MAX_OUT_OF_RANGE = 100_000
-"""So many positions beyond the ends of data files are looked at closer."""
+"""How many positions beyond the ends of data files are looked at more closely, at most."""
 
 REACH = np.dtype([("target", np.int64), ("file", np.int64), ("last", np.int64)])
 """Keys of a data file and of a delete file, and the last position that the one has in the other."""
 
 REACHES = 10_000_000
 """Pairs of a delete file and a data file from which it deletes; 24 bytes are held of each, twice while they are sorted. Each of
-several tasks holds its share of them. Of more none is checked."""
+several tasks holds its share of them. Where there are more, none is checked."""
 
 _POSITIONS = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
 _NEEDED = ("content_offset", "content_size_in_bytes", "referenced_data_file")
@@ -135,7 +135,7 @@ def _checked_files(
 
 
 def _size(rows: Sequence[Row]) -> int:
-    """What is read of a file: of vectors their blobs, which are in it, of other files all."""
+    """How many bytes of a file are read: of a Puffin file the blobs of its vectors, of others all."""
     length = abs(int(rows[0]["file_size_in_bytes"]))
     if is_vector(rows[0]):
         return min(length, sum(abs(row["content_size_in_bytes"] or 0) for row in rows))
@@ -164,13 +164,13 @@ class DeleteFileChecker(msgspec.Struct, frozen=True, kw_only=True):
         return CheckedFiles(check.tally, np.concatenate([np.empty(0, REACH), *check.reaches]), check.is_cut)
 
     def report(self, tally: Tally, number: FaultId, rows: Sequence[Row], detail: str, **facts: Any) -> None:
-        """Note a fault of what some entries say alike; `recorded` and `found` are among its facts, if only as `None`."""
+        """Note a fault of some entries that say the same; `recorded` and `found` are among its facts, if only as `None`."""
         known = {"content": rows[0]["content"], "recorded": None, "found": None}
         tally.add(self.membership.fault(number, rows, detail, **{**known, **facts}))
 
 
 def _alike(rows: Iterable[Row]) -> list[list[Row]]:
-    """The entries of one file that say the same of it together, in an order that does not depend on how they came."""
+    """The entries of one file, grouped by what they say of it, in an order that does not depend on how they came."""
     alike: defaultdict[Hashable, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["manifest"], row["content_offset"] or 0)):
         alike[tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in _SAID)].append(row)
@@ -183,7 +183,7 @@ class _FilesCheck:
     Attributes:
         tally: what is found.
         reaches: what is deleted, rows of `REACH`, of each file only the last position for each data file.
-        is_cut: whether that was too much.
+        is_cut: whether there was too much to note.
     """
 
     def __init__(self, checker: DeleteFileChecker) -> None:
@@ -341,7 +341,7 @@ def _wrong_properties(blob: BlobMetadata, target: str, positions: BitMap64 | Non
 
 
 class _PositionRows:
-    """What is learnt of the rows of a position delete file as they pass by.
+    """What the rows of a position delete file show, batch by batch.
 
     Attributes:
         paths: the first two data files of which there are rows.
@@ -462,7 +462,7 @@ def _check_ranges(
     if not len(targets):
         return
     at = np.minimum(np.searchsorted(targets, reaches["target"]), len(targets) - 1)
-    # Of a data file that is not there nothing is known.
+    # Nothing is known of a data file that is missing.
     is_beyond = (targets[at] == reaches["target"]) & (reaches["last"] >= counts[at])
     if np.count_nonzero(is_beyond) > _MAX_OUT_OF_RANGE:
         why = f"more than {_MAX_OUT_OF_RANGE:,} delete files name rows that data files do not have"

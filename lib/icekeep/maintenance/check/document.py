@@ -65,7 +65,7 @@ class EncryptionKey(JsonObject, frozen=True):
 
 
 class Document:
-    """What could be read of the JSON object of a metadata file; `None` is what is missing or wrong.
+    """What could be read of the JSON object of a metadata file; `None` stands for what is missing or wrong.
 
     Attributes:
         metadata_location: of the file.
@@ -112,7 +112,7 @@ class Document:
         self.encryption_keys = self._views("encryption-keys", EncryptionKey)
         self.schema_ids = {schema.schema_id for schema in self.schemas}
         self.schema = next((one for one in self.schemas if one.schema_id == self.current_schema_id), None)
-        # Of two that have one id the last.
+        # Of two with the same id the last one counts.
         self.snapshots_by_id = {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
 
     def _wrong(self, problem: str, where: str = "", *, broken: str | None = None) -> None:
@@ -236,7 +236,7 @@ def _viewed(cls: type[V]) -> Callable[[Any], V]:
 
 
 def _wrong_number(value: Any) -> str | None:
-    """The first whole number right in an object that no engine can take, and why."""
+    """The first whole number directly in an object that no engine can read, and why."""
     for name, item in value.items() if isinstance(value, dict) else ():
         if type(item) is int:
             problem = _number_problem(item, _LONG_BITS, 0 if name in _FROM_ZERO else None)

@@ -79,7 +79,7 @@ _REPORTED_COLUMNS = (
     "spec_id", "partition", "snapshot_id", "sequence_number", "content", "file_path", "file_format", "record_count",
     "file_size_in_bytes", "key_metadata", "referenced_data_file", "content_offset", "content_size_in_bytes",
 )  # fmt: skip
-"""Columns of entries that are reported of faults, or say what is one."""
+"""Columns of entries that faults report, or are found by."""
 
 _FACTOR = np.uint64(0xD6E8FEB86659FD93)
 _NONE: Keys = np.empty(0, np.int64)
@@ -90,7 +90,7 @@ _SENT_ROWS = 200_000
 """Files of a listing that a task divides among parts at a time."""
 
 _MAX_ENTRIES = 1_000
-"""So many entries of one file are reported."""
+"""How many entries of one file are reported, at most."""
 
 _OF_STORAGE = (FaultId.DATA_FILE_MISSING, FaultId.FILE_SIZE_WRONG, FaultId.DELETE_FILE_MISSING)
 
@@ -131,7 +131,7 @@ def check_files(subject: CheckedTable, listed: Listed) -> None:
     chosen = [one for one in manifests if one[0] in candidates.manifests]
     while True:
         found = _checked_again(table, chosen, candidates, checker, spark, in_tasks=in_tasks)
-        # A file goes after the commit that expired its snapshots: what was missing is held against the table of now.
+        # A file goes after the commit that expired its snapshots: missing files are compared with the table as it is now.
         gone = checker.gone
         if any(number in found.counts for number in _OF_STORAGE):
             gone = gone | _expired(subject, membership)
@@ -246,7 +246,7 @@ def candidates_among(
     Args:
         entries: all of some files.
         by_target: all vectors of some data files, rows of `VECTOR`.
-        listed: `EntryKeys.marks` of what storage has, ascending; `None` where nobody has looked.
+        listed: `EntryKeys.marks` of what storage has, ascending; `None` where storage was not listed.
         is_delete: by number of a manifest whether it tracks delete files.
     """
     keys, numbers, vectors = entries.column("key"), entries.column("manifest"), entries.vectors
@@ -388,7 +388,7 @@ def listing_shares(table: Table, count: int) -> list[ListingShare]:
         try:
             shares += table.storage.shares(root, max(1, count // len(roots)))
         except (InvalidTableError, UnsupportedError, UsageError):
-            # Its files are looked for one by one then.
+            # Then its files are looked up one by one.
             continue
     return shares
 

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 MAX_EXAMPLES = 20
-"""So many faults of a class are reported one by one where nobody asks for all."""
+"""How many faults of a class are reported one by one unless all are asked for."""
 
 MAX_GAPS = 200
 
 
 class FaultId(IntEnum):
-    """The classes of faults by number; none is given twice, nor one that earlier releases had."""
+    """The classes of faults by number; no number is reused, not even one that only earlier releases had."""
 
     # Results have numbers.
     __repr__ = int.__repr__
@@ -154,7 +154,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """Something that was not checked, and why: nothing is said to be sound that was not looked at."""
+    """Something that was not checked, and why: nothing is called sound that was not looked at."""
 
     what: str
     why: str
@@ -250,7 +250,7 @@ _TEXTS: Mapping[FaultId, tuple[str, str, str]] = {
     ),
     FaultId.DOUBLED_ID: (
         "two schemas, partition specs, sort orders or snapshots never have one id",
-        "engines choose one of the two, and not the same one",
+        "engines choose one of the two, and not all the same one",
         _BACK,
     ),
     FaultId.CURRENT_SCHEMA_MISSING: ("current-schema-id names one of the schemas", _LOAD, _BACK),
@@ -264,12 +264,12 @@ _TEXTS: Mapping[FaultId, tuple[str, str, str]] = {
     ),
     FaultId.LAST_COLUMN_ID_TOO_LOW: (
         "last-column-id is the greatest field id of all schemas, or above",
-        "the next column that is added gets the id of one that is there, and reads its values",
+        "the next column that is added gets the id of an existing one, and reads its values",
         _RAISE,
     ),
     FaultId.LAST_PARTITION_ID_TOO_LOW: (
         "last-partition-id is the greatest partition field id of all specs, or above",
-        "the next partition field gets the id of one that is there; manifests mix the two",
+        "the next partition field gets the id of an existing one; manifests mix the two",
         _RAISE,
     ),
     FaultId.PARTITION_FIELD_DOUBLED: (
@@ -311,7 +311,7 @@ _TEXTS: Mapping[FaultId, tuple[str, str, str]] = {
     ),
     FaultId.ANCESTORS_IN_A_CIRCLE: (
         "no snapshot is its own ancestor",
-        "engines that walk the history do not come to an end",
+        "engines that walk the history never finish",
         _BACK,
     ),
     FaultId.SEQUENCE_NUMBERS_NOT_RISING: (
@@ -347,17 +347,17 @@ _TEXTS: Mapping[FaultId, tuple[str, str, str]] = {
     ),
     FaultId.LOCATION_WRONG: (
         "the table's location is an absolute path or a URI",
-        "engines write new files to somewhere else",
+        "engines write new files somewhere else",
         "set the location",
     ),
     FaultId.NEXT_ROW_ID_TOO_LOW: (
         "next-row-id is at least first-row-id and added-rows of each snapshot together (version 3)",
-        "rows that are added next get the ids of rows that are there",
+        "rows that are added next get the ids of existing rows",
         _RAISE,
     ),
     FaultId.ROW_IDS_OF_SNAPSHOTS_OVERLAP: (
         "the row ids that snapshots assign do not overlap (version 3)",
-        "two rows have one id; what is changed by id changes both",
+        "two rows have one id; a change by id changes both",
         "rewrite the later snapshot's files",
     ),
     FaultId.FIRST_ROW_ID_MISSING: (
@@ -444,7 +444,7 @@ _TEXTS: Mapping[FaultId, tuple[str, str, str]] = {
     ),
     FaultId.DANGLING_DELETE: (
         "a delete file reaches at least one live data file of the snapshot",
-        "none gets a wrong row; planning reads deletes for nothing",
+        "no reader gets a wrong row; planning reads deletes for nothing",
         "`icekeep repair`, or `icekeep rewrite_manifests` with remove-dangling-deletes=true, takes it out",
     ),
     FaultId.TOTALS_WRONG: (
@@ -650,7 +650,7 @@ _TEXTS: Mapping[FaultId, tuple[str, str, str]] = {
     ),
     FaultId.ROW_ID_DOUBLED: (
         "row ids of live rows are unique, and below next-row-id (version 3)",
-        "what is changed by row id changes two rows",
+        "a change by row id changes two rows",
         "rewrite one of the two files",
     ),
     FaultId.EQUALITY_COLUMN_MISSING: (

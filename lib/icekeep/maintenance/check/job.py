@@ -1,4 +1,4 @@
-"""The job `check`: each level in its turn, on what the one before could read; and what is said of what was found."""
+"""The job `check`: one level after the other, each on what the one before could read; and its result."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ _TOTALS: Mapping[FaultId, Mapping[str, tuple[str, ...]]] = {
     # Engines count of a deletion vector its file or its blob.
     FaultId.SIZE_TOTAL_WRONG: {"total-files-size": ("bytes", "own_bytes")},
 }
-"""By class the keys of summaries, and the sums of entries that they may be."""
+"""By class the keys of summaries, and the sums of entries that each may equal."""
 
 _ADDED: Mapping[str, tuple[str, ...]] = {
     "added-data-files": ("added_data_files",),
@@ -112,7 +112,7 @@ class CheckResult(Rendered, frozen=True, kw_only=True):
     Attributes:
         status: `faulty` where there is a fault; else `partial` where something could not be looked at; else `sound`.
         is_deep: whether the rows were looked at.
-        snapshots_count, manifests_count, entries_count: that were looked at; `None` where that level was not come to.
+        snapshots_count, manifests_count, entries_count: that were looked at; `None` where that level was not reached.
         faults: by class; each makes the table faulty.
         notices: reported in addition to faults: no reader gets a wrong row because of them.
         sound_metadata: where the metadata does not load: the newest metadata files that do, by which the table can be registered.
@@ -169,7 +169,7 @@ def result(
 def _in_heads(table: Table | None, listed: Listed | None, unread_manifests: Iterable[str]) -> Collection[str] | None:
     """The keys of the manifest lists and manifests of the heads of all branches; `None` where not all of these could be read.
 
-    A fault of what is not known of a head would else be taken for one that only older snapshots have.
+    Otherwise a fault in an unread part of a head would be taken for one that only older snapshots have.
     """
     if table is None or listed is None:
         return None
@@ -282,7 +282,7 @@ def check(table: Table, request: CheckRequest) -> CheckResult:
 def check_unreadable(
     catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run | None = None, **arguments: Any
 ) -> CheckResult:
-    """What can be said of a table whose metadata does not load.
+    """Check a table whose metadata does not load, as far as that goes.
 
     Args:
         error: what its catalog raised.
@@ -308,7 +308,7 @@ def check_unreadable(
 def examined(
     table: Table, spark: SparkSource, tally: Tally, listener: Listener, *, deep: bool, ref: str | None = None
 ) -> Listed | None:
-    """Look at each level; returns the manifests that were readable, `None` where that level was not come to."""
+    """Look at each level; returns the manifests that were readable, `None` where that level was not reached."""
     with _step(listener, "checking metadata"):
         raw = raw_metadata(table.storage, table.metadata_location, tally)
         # What the catalog gave us loads; a REST catalog may not let us read the file that it came from.
@@ -351,7 +351,7 @@ def check_totals(subject: CheckedTable, checked: CheckedManifests) -> None:
     """
     listed = checked.listed
     largest = max((abs(number) for row in checked.sums for number in row), default=0)
-    # What damaged manifests count may be more than 64 bits hold.
+    # The counts of damaged manifests may exceed 64 bits.
     columns = np.array(checked.sums, np.int64 if largest * len(checked.sums) < 1 << 62 else object)
     columns = columns.reshape(len(checked.sums), len(SUMS))
     written: dict[int | None, BitMap] = {}
@@ -378,7 +378,7 @@ def check_totals(subject: CheckedTable, checked: CheckedManifests) -> None:
 def _differences(
     snapshot: Snapshot, sums: Mapping[str, int], names: Mapping[str, tuple[str, ...]]
 ) -> dict[str, int | None]:
-    """By key of the summary how much it says too much, `None` where it says no number; keys that it lacks are not wrong."""
+    """By key of the summary how much too high it is, `None` where it is no number; missing keys are not wrong."""
     summary = snapshot.summary or {}
     found: dict[str, int | None] = {}
     for key, ways in names.items():
@@ -414,7 +414,7 @@ def _report_totals(subject: CheckedTable, snapshot: Snapshot, found: Mapping[str
 
 
 def known_numbers(numbers: Sequence[int]) -> Sequence[int]:
-    """The numbers of kinds of faults; raises `UsageError` for one that there is not."""
+    """The numbers of kinds of faults; raises `UsageError` for an unknown one."""
     unknown = [number for number in numbers if number not in CLASSES]
     if unknown:
         raise UsageError(

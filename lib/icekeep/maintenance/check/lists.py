@@ -1,4 +1,4 @@
-"""What is checked, and its manifest lists: whether each is whole, and what its rows say of manifests.
+"""A table under check, and its manifest lists: whether each is whole, and what its rows say of manifests.
 
 Of each manifest the rows are kept that differ, since each list may describe it in its own way.
 """
@@ -25,7 +25,7 @@ from icekeep.storage.base import REQUESTS_AT_ONCE, FileInfo, Storage, answer_eac
 from icekeep.storage.locations import canonical, is_location
 
 _AT_ONCE = 64
-"""So many lists are held at a time, since the rows of ten thousand are too many."""
+"""How many lists are held at a time: the rows of ten thousand are too many."""
 
 MOVED_ON = "the table moved on while it was checked"
 
@@ -83,7 +83,7 @@ def branch_heads(metadata: TableMetadata) -> dict[int, tuple[str, ...]]:
 
 
 def look_up(locations: Sequence[str], storage: Storage) -> list[FileInfo | str | None]:
-    """What there is at some locations, as `Storage.head` answers; a text says why nobody knows.
+    """What lies at some locations, as `Storage.head` answers; a text says why that is not known.
 
     Raises:
         UnavailableError: the store is out of reach.
@@ -201,7 +201,7 @@ class _Collector:
         return ReadLists(listed, tuple(self._rows))
 
     def _report(self, number: FaultId, path: str, snapshot: Snapshot, detail: str) -> None:
-        """Of a manifest that many lists name wrongly, the oldest of them is reported."""
+        """Where many lists describe a manifest wrongly, the oldest of them is reported."""
         if (number, path) not in self._reported:
             self._reported.add((number, path))
             facts = {"manifest": path, "manifest_list": snapshot.manifest_list}
@@ -211,7 +211,7 @@ class _Collector:
 
 
 def _problems(row: ManifestFile, snapshot: Snapshot, metadata: TableMetadata) -> Iterator[tuple[FaultId, str]]:
-    """What a list says of a manifest that cannot be."""
+    """What a list says of a manifest that is impossible."""
     if row.partition_spec_id not in metadata.specs_by_id:
         detail = f"the list says partition spec {row.partition_spec_id}, which the table does not have"
         yield FaultId.MANIFEST_SPEC_MISSING, detail
@@ -221,7 +221,7 @@ def _problems(row: ManifestFile, snapshot: Snapshot, metadata: TableMetadata) ->
         return
     number = row.sequence_number or 0
     if number > snapshot.sequence_number:
-        detail = f"its sequence number is {number}, that of the snapshot is {snapshot.sequence_number}"
+        detail = f"its sequence number is {number}, but that of the snapshot is {snapshot.sequence_number}"
         yield FaultId.MANIFEST_SEQUENCE_NUMBER_WRONG, detail
     adding = metadata.snapshots_by_id.get(-1 if row.added_snapshot_id is None else row.added_snapshot_id)
     if adding is not None and adding.sequence_number not in (0, number):
@@ -232,4 +232,4 @@ def _problems(row: ManifestFile, snapshot: Snapshot, metadata: TableMetadata) ->
         if first is None:
             yield FaultId.FIRST_ROW_ID_OF_MANIFEST_WRONG, "it has no first row id"
         elif first > limit or first < 0:
-            yield FaultId.FIRST_ROW_ID_OF_MANIFEST_WRONG, f"its first row id is {first}, the table's next is {limit}"
+            yield FaultId.FIRST_ROW_ID_OF_MANIFEST_WRONG, f"its first row id is {first}, but next-row-id is {limit}"

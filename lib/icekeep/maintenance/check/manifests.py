@@ -104,7 +104,7 @@ class CheckedManifests(msgspec.Struct, frozen=True):
 
 
 class TableDefinitions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the table, and goes to each task.
+    """What each task needs to know of the table.
 
     Attributes:
         partitions: the partition type of each spec whose source columns some schema has.
@@ -222,7 +222,7 @@ def check_manifest(rows: ListedRows, known: TableDefinitions, tally: Tally) -> _
     _report(rows, partial(_file_problems, header=header, size_bytes=len(data)), tally)
     partition = known.partitions[row.partition_spec_id]
     is_numbered = known.row_ids_since is not None and row.first_row_id is not None
-    # Where counts are wrong, row ids cannot be told, and all else still can.
+    # Where counts are wrong, row ids cannot be checked, but all else still can.
     for columns in (_COLUMNS | {_FIRST_ROW_ID}, _COLUMNS) if is_numbered else (_COLUMNS,):
         look = _Entries(rows, row, known, partition)
         try:
@@ -283,7 +283,7 @@ def _as_the_file_says(
 
 
 def _header_problems(avro: AvroHeader) -> Sequence[str]:
-    """What the header of a manifest says wrongly of itself, or not at all; it could be read."""
+    """What the header of a readable manifest says wrongly, or lacks."""
     said = avro.metadata
     of_later = () if said.get("format-version", b"1") == b"1" else ("partition-spec-id", "content")
     missing = [f"no {key!r}" for key in ("schema", "partition-spec", *of_later) if key not in said]
@@ -298,7 +298,7 @@ def _definition_problems(schema_json: bytes | None, spec_json: bytes | None, sto
     try:
         schema = None if schema_json is None else schema_from_json(msgspec.json.decode(schema_json))
     except (msgspec.DecodeError, InvalidTableError):
-        problems.append("a 'schema' that is none")
+        problems.append("a 'schema' that is no schema")
     try:
         fields = None if spec_json is None else partition_fields_from_json(msgspec.json.decode(spec_json))
     except (msgspec.DecodeError, InvalidTableError):
@@ -423,20 +423,23 @@ class _Entries:
             said = {name: getattr(row, name) for name in names}
             wrong = [name for name in names if said[name] not in (None, self._counts[name])]
             if wrong:
-                yield number, ", ".join(f"{name} is {said[name]}, counted are {self._counts[name]}" for name in wrong)
+                yield (
+                    number,
+                    ", ".join(f"{name} is {said[name]}, but {self._counts[name]} are counted" for name in wrong),
+                )
         for detail in self._wrong_summaries(row.partitions):
             yield FaultId.PARTITION_SUMMARY_WRONG, detail
         min_number, least = row.min_sequence_number or 0, self._least_number
         if least is not None and min_number > least:
-            detail = f"min_sequence_number is {min_number}, a live entry has sequence number {least}"
+            detail = f"min_sequence_number is {min_number}, but a live entry has sequence number {least}"
             yield FaultId.MIN_SEQUENCE_NUMBER_WRONG, detail
 
     def _wrong_summaries(self, summaries: tuple[FieldSummary, ...] | None) -> Iterator[str]:
-        """None at all are not wrong."""
+        """A manifest without summaries is not wrong."""
         if summaries is None:
             return
         if len(summaries) != len(self._fields):
-            yield f"it has {len(summaries)} partition summaries, its spec {len(self._fields)} fields"
+            yield f"it has {len(summaries)} partition summaries, but its spec has {len(self._fields)} fields"
             return
         for found, summary, field in zip(self._fields, summaries, self._partition.fields, strict=True):
             for problem in found.against(summary, field.type):
@@ -494,7 +497,7 @@ class _Entries:
             (
                 wrong,
                 pc.invert(pc.is_in(formats, pa.array(_FORMATS))),
-                "its format {file_format!r} is none of the spec",
+                "its format {file_format!r} is not one of the spec",
             ),
             (wrong, pc.less(rows["content_offset"], 0), "content_offset is {content_offset}"),
             (
@@ -526,7 +529,7 @@ class _Entries:
                 yield FaultId.EQUALITY_IDS_UNKNOWN, at, detail
         strange = [one for one in pc.unique(orders).to_pylist() if one is not None and one not in known.sort_order_ids]
         for at in _where(pc.is_in(orders, pa.array(strange, orders.type))) if strange else ():
-            detail = f"sort_order_id {orders[at].as_py()} is none of the table's sort orders"
+            detail = f"sort_order_id {orders[at].as_py()} is not one of the table's sort orders"
             yield FaultId.SORT_ORDER_UNKNOWN, at, detail
 
 
@@ -556,7 +559,7 @@ def _where(mask: Any) -> list[int]:
 
 
 def _sum(numbers: NDArray[np.int64]) -> int:
-    """The sum, however large: what a damaged manifest counts may be more than 64 bits hold."""
+    """The sum, however large: the counts of a damaged manifest may exceed 64 bits."""
     if len(numbers) and int(np.abs(numbers.astype(np.float64)).max()) >= _MAX_SUMMED // len(numbers):
         return sum(numbers.tolist())
     return int(numbers.sum())
@@ -585,9 +588,9 @@ class _FieldValues:
 
     def against(self, summary: FieldSummary, type_: Type) -> Iterator[str]:
         if self._has_null and not summary.contains_null:
-            yield "contains_null is false, and a partition is null"
+            yield "contains_null is false, but a partition is null"
         if self._has_nan and summary.contains_nan is False:
-            yield "contains_nan is false, and a partition is NaN"
+            yield "contains_nan is false, but a partition is NaN"
         try:
             bounds = [
                 None if bound is None else value_from_bytes(type_, bound)
@@ -611,7 +614,7 @@ class _FieldValues:
 class ColumnTypes(msgspec.Struct, frozen=True, dict=True):
     """Columns of all schemas of a table by id, each by its newest type, but for those whose types contradict.
 
-    With them the columns of position delete files. `plain` are those that lie in no list or map.
+    The columns of position delete files are among them. `plain` are those in no list or map.
     """
 
     types: Mapping[int, PrimitiveType]
@@ -706,7 +709,7 @@ def check_metrics(batch: pa.RecordBatch, known: ColumnTypes) -> Iterator[WrongEn
             crossed.append((lows, above & np.isin(lows.keys, known.plain_ids)))
     for number, wrong, detail in (
         (FaultId.METRIC_COUNTS_CONTRADICT, wrong_counts, "counts of {} are negative, or above the count of values"),
-        (FaultId.BOUND_UNDECODABLE, undecodable, "bounds of {} are no values of the type"),
+        (FaultId.BOUND_UNDECODABLE, undecodable, "bounds of {} are not values of the type"),
         (FaultId.BOUNDS_CROSSED, crossed, "the lower bound of {} is above the upper bound"),
     ):
         for row, ids in _columns_by_row(wrong):

@@ -30,7 +30,7 @@ from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.locations import canonical, canonical_or_text, is_location
 
 SKEW_MS = MINUTE_MS
-"""Clocks of machines that commit to one table may differ by so much, for Iceberg Java."""
+"""By how much the clocks of machines that commit to one table may differ, for Iceberg Java."""
 
 _OPERATIONS = ("append", "replace", "overwrite", "delete")
 
@@ -98,7 +98,7 @@ def _doubled(what: str, ids: Iterable[int]) -> Iterator[DocumentFault]:
 def _missing(
     number: FaultId, key: str, named: int | None, ids: Iterable[int], document: Document
 ) -> Iterator[DocumentFault]:
-    # What is not there may be the one that could not be read, which is a fault of its own.
+    # The missing one may be the one that could not be read, which is a fault of its own.
     known = sorted(set(ids))
     if named is not None and named not in known and key not in document.broken:
         there = ", ".join(map(str, known)) or "none"
@@ -163,7 +163,7 @@ def _full_names(type_: Type, prefix: str = "") -> Iterator[str]:
 
 
 def _wrong_identifiers(schema: Schema) -> list[tuple[int, str]] | None:
-    """Identifier fields that are none, and why; `None` where something else is wrong with the schema."""
+    """Identifier fields that cannot be such, and why; `None` where something else is wrong with the schema."""
     if _refused(validate_schema, replace(schema, identifier_field_ids=())) is not None:
         return None
     alone = ((one, replace(schema, identifier_field_ids=(one,))) for one in schema.identifier_field_ids)
@@ -303,7 +303,7 @@ def _of_snapshot(snapshot: Snapshot, document: Document) -> Iterator[tuple[Fault
         yield FaultId.ODD_HISTORY, f"its schema-id {snapshot.schema_id} is not among the schemas"
     operation = snapshot.operation
     if operation is None and not may_be_of_version_1:
-        yield FaultId.ODD_HISTORY, "its summary says no operation"
+        yield FaultId.ODD_HISTORY, "its summary has no operation"
     elif operation is not None and operation not in _OPERATIONS:
         yield FaultId.ODD_HISTORY, f"its operation is {operation!r}, which the spec does not know"
     parent, last_ms = _parent(snapshot, document), document.last_updated_ms
@@ -322,7 +322,7 @@ def _parent(snapshot: Snapshot, document: Document) -> Snapshot | None:
 
 
 def _sequence_numbers(document: Document) -> Iterator[DocumentFault]:
-    """They rise from parent to child, and none is there twice; snapshots of version 1 have all 0."""
+    """They rise from parent to child, and no two are equal; snapshots of version 1 all have 0."""
     first: dict[int, Snapshot] = {}
     for snapshot in document.snapshots:
         number, parent = snapshot.sequence_number, _parent(snapshot, document)
@@ -417,7 +417,7 @@ def _out_of_order(key: str, times_ms: Sequence[int], last_ms: int | None) -> Ite
 
 
 def _statistics(document: Document) -> Iterator[DocumentFault]:
-    """Whose the statistics files are, and that there is one of each kind for a snapshot."""
+    """Each statistics file is of a snapshot of the table, and no snapshot has two of a kind."""
     kinds: dict[str, Sequence[StatisticsFile | PartitionStatisticsFile]] = {
         "statistics": document.statistics,
         "partition-statistics": document.partition_statistics,
@@ -487,17 +487,17 @@ _RULES: tuple[Callable[[Document], Iterator[DocumentFault]], ...] = (
 
 
 _ENTRIES_MAX = 100
-"""So many of the newest entries are looked for: tables keep 100 by default, and some keep all."""
+"""How many of the newest entries are looked for: tables keep 100 by default, and some keep all."""
 
 _TRIED_MAX = 3
-"""So many of their files are tried, the newest first, for one that can be read."""
+"""How many of their files are tried, the newest first, for one that can be read."""
 
 _FOUND_MAX = 5
 _READ_MAX = 20
-"""So many files are read for those: a table whose writer broke metadata long ago is not read to its beginning."""
+"""How many files are read in that search: a table whose writer broke metadata long ago is not read to its beginning."""
 
 _TENS = 3
-"""Tens of versions, whose names begin alike, that are listed first, down from the damaged one."""
+"""How many tens of versions, whose names begin alike, are listed first, down from the damaged one."""
 
 
 class EarlierMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -505,7 +505,7 @@ class EarlierMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         timestamp_ms: when it was written, epoch milliseconds: its `last-updated-ms`.
-        snapshot_ids: of its snapshots, in its order; their files may be gone by now.
+        snapshot_ids: of its snapshots, in its order; their files may be gone.
     """
 
     location: str
@@ -548,7 +548,7 @@ def _check_uuid(locations: Sequence[str], table_uuid: str, subject: CheckedTable
             subject.tally.gap(f"metadata {location!r}", error.message)
             continue
         before = raw.get("table-uuid") if isinstance(raw, dict) else None
-        # In version 1 a table may have been without.
+        # In version 1 a table may have had none.
         if isinstance(before, str) and before.lower() != table_uuid.lower():
             subject.tally.add(
                 Fault(
@@ -575,7 +575,7 @@ def last_sound(storage: Storage, location: str, raw: object, *, without: Iterabl
 
     Raises:
         UnavailableError: storage is out of reach for now.
-        UsageError: it denies access, so that nobody knows what is there.
+        UsageError: it denies access, so that it is not known what is there.
     """
     said = raw if isinstance(raw, Mapping) else {}
     table_uuid, log = said.get("table-uuid"), said.get("metadata-log")

@@ -47,17 +47,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BRANCH_FILES = 10_000_000
-"""Data files of a branch whose row ids are compared; 24 bytes are held of each. Of a branch with more none is checked."""
+"""How many data files of a branch are compared by row id, 24 bytes held of each; a branch with more is not checked."""
 
 OVERLAPPING_FILES = 2_000
-"""Data files that are opened since their ranges of row ids overlap; those that are more are not."""
+"""How many data files are opened because their ranges of row ids overlap, at most."""
 
 
 Place = tuple[int, str, int]
 """A row id, a data file and the position of a row in it."""
 
 PART_IDS = 1 << 24
-"""Of so many ids all runs are in one task, which Spark sorts there."""
+"""How many ids make a part: all their runs are in one task, which Spark sorts there."""
 
 _MAX_IDS, _MAX_PLACES = 1_000, 100_000
 
@@ -137,7 +137,7 @@ def wrong_ids(
 _MAX_REPORTED = 1_000
 
 _PLACES_OF_ID = 2
-"""Of rows with one id so many are held for each file: two tell that it has the id twice."""
+"""How many rows with one id are held for each file: two show that it has the id twice."""
 
 _NAMES = (ROW_ID.name, FILE.name, POS.name)
 _RANGE = np.dtype([("key", np.int64), ("first", np.int64), ("end", np.int64)])
@@ -230,7 +230,7 @@ class _Head(msgspec.Struct, frozen=True):
         return [one for some in places for one in some]
 
     def _report_rows(self, places: list[Place]) -> None:
-        """Report of each two files once that rows have an id together; `places` are ids, files and positions."""
+        """Report each pair of files whose rows share an id once; `places` are ids, files and positions."""
         keys = keys_of(pa.array([path for _, path, _ in places], pa.string()))[0]
         files = self._files(np.unique(keys))
         key_of = {path: key for (_, path, _), key in zip(places, keys.tolist(), strict=True)}

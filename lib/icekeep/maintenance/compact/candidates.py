@@ -78,7 +78,7 @@ def planned_candidates(
 
 
 def file_columns(space: KeySpace | None) -> tuple[str, ...]:
-    """What is asked of the entries of data files."""
+    """The columns of data files' entries that planning reads."""
     return (*_FILE_COLUMNS, "key_metadata", *(() if space is None else METRICS))
 
 
@@ -193,7 +193,7 @@ class ManyPlannedFiles:
                     yield _planned_file(row, Part(self._deletes, PositionSet(islice(places, length))), self._space)
 
     def _places_of(self, deletes: pa.StructArray) -> list[int]:
-        """Where each stands in the list, to which those are added that it has not yet."""
+        """The position of each in the list, which takes in those that it lacks."""
         names = [*zip(*(deletes.field(name).to_pylist() for name in ("file_path", "content_offset")), strict=True)]
         new = {name: position for position, name in enumerate(names) if name not in self._places}
         if new:

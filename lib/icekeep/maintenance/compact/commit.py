@@ -1,13 +1,11 @@
-"""Deletes of positions that came while their files were rewritten, as deletes of the rows where these are now.
+"""Finished groups of data files -> commits of one plan; groups that others changed are left out, for another plan.
 
-old positions in the base, less the rows that the tasks dropped -> new positions, by what the tasks told -> delete files
+A commit removes the files of its groups as they were read, each with the deletes that its rewrite applied. Few are held. Many
+never come to the driver: tasks read the groups, deal their files out by the manifest that listed them, and write a part of a
+stored set for each manifest.
 
-The files of groups as a commit removes them: as they were read, each with the deletes that its rewrite applied.
-
-Few are held. Many never come to the driver: tasks read the groups, deal their files out by the manifest that listed them,
-and write a part of a stored set for each manifest.
-
-Finished groups of data files -> commits of one plan; groups that others changed are left out, for another plan.
+Deletes of positions that came while their files were rewritten become deletes of the same rows in the new files:
+old positions in the base, less the rows that the tasks dropped -> new positions, by what the tasks reported -> delete files
 """
 
 import pickle
@@ -310,10 +308,10 @@ class _ReadTask(msgspec.Struct, frozen=True):
 
 def _read(task: _ReadTask) -> Iterator[pa.RecordBatch]:
     for group in task.groups:
-        yield from record_batches(_removed_files_rows(group_files(group, task.storage), task.types), _ROWS)
+        yield from record_batches(_entry_rows(group_files(group, task.storage), task.types), _ROWS)
 
 
-def _removed_files_rows(files: GroupFiles, types: PartitionTypes) -> Iterator[tuple[Any, ...]]:
+def _entry_rows(files: GroupFiles, types: PartitionTypes) -> Iterator[tuple[Any, ...]]:
     by_manifest = sorted(read_files(files, types), key=attrgetter("manifest_path"))
     for manifest_path, some in groupby(by_manifest, attrgetter("manifest_path")):
         of_manifest = list(some)
@@ -322,7 +320,7 @@ def _removed_files_rows(files: GroupFiles, types: PartitionTypes) -> Iterator[tu
 
 
 def _by_themselves(files: Sequence[ReadFile]) -> list[ReadFile]:
-    """Files of one group with those of its deletes that were applied to any of them, and no more."""
+    """Files of one group, with only those of its deletes that were applied to any of them."""
     parts: list[Any] = [file.applied_deletes for file in files]
     deletes, positions = narrowed(parts[0].whole, [part.positions for part in parts])
     return [
@@ -376,7 +374,7 @@ class CommittedGroups(msgspec.Struct, frozen=True):
 
 
 def commit_groups(finished: Iterator[Finished], commits: CompactionCommits) -> CommittedGroups:
-    """Commit groups as they come; what the result says of time and of the plan is for whoever knows it.
+    """Commit groups as they come; the caller adds times and the plan to the result.
 
     Once a commit has landed no error but an unknown outcome leaves: the result is `partial`, and a warning says why.
 
@@ -457,7 +455,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
                 replaced, own_directory(metadata, f"runs/{self._run.run_id}/{self._table.runtime.new_uuid()}")
             )
         else:
-            held = tuple(_commits_read(replaced, self._table))
+            held = tuple(_read_groups(replaced, self._table))
             removed = tuple(file.entry for file in held)
         change = _change(plan, work.options, held, tuple(file for group in groups for file in group.added))
         return msgspec.structs.replace(
@@ -498,7 +496,7 @@ def foreseen_removals(
     def change() -> RewriteFiles:
         added, held = [], []
         for group in plan.groups:
-            read = [*_commits_read([group], table)]
+            read = [*_read_groups([group], table)]
             held += read
             if methods[group.number].files_count:
                 added.append(_placeholder([one.entry.data_file for one in read]))
@@ -510,7 +508,7 @@ def foreseen_removals(
 def _change(
     plan: RewritePlan, options: RewriteDataFilesOptions, held: Sequence[ReadFile], added: tuple[DataFile, ...]
 ) -> RewriteFiles:
-    """The commit of groups of a plan, without what is known only once the plan is carried out."""
+    """The commit of a plan's groups, as far as it is known before the plan is carried out."""
     applied: dict[str, AbstractSet[AppliedDelete]] = {
         file.entry.data_file.file_path: file.applied_deletes for file in held if file.applied_deletes
     }
@@ -541,7 +539,7 @@ def _placeholder(files: Sequence[DataFile]) -> DataFile:
     )
 
 
-def _commits_read(groups: Iterable[FileGroup], table: Table) -> Iterator[ReadFile]:
+def _read_groups(groups: Iterable[FileGroup], table: Table) -> Iterator[ReadFile]:
     types = table.metadata.partition_types
     for group in groups:
         yield from read_files(group_files(group, table.storage), types)

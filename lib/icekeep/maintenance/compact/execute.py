@@ -230,7 +230,7 @@ def discard(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFi
 
 
 def settle(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles) -> None:
-    """Forget what is of use to nobody once a commit has ended."""
+    """Remove what nobody needs once a commit has ended."""
     outcomes = tuple(outcomes)
     written.settle(_locations(outcomes))
     _forget_moves(table, outcomes)
@@ -258,7 +258,7 @@ def _count_problem(group: FileGroup, done: Sequence[Done]) -> IcekeepError | Non
 
 
 def _content_problem(outcomes: Sequence[RewriteOutcome]) -> IcekeepError | None:
-    """Where rows were hashed, those that stand in the new files are those that went in."""
+    """Where rows were hashed, the new files must hold the rows that went in."""
     read = [outcome.hash_in for outcome in outcomes if outcome.hash_in is not None]
     written = [outcome.hash_out for outcome in outcomes if outcome.hash_out is not None]
     return problem_of_rows(read, written, [file for outcome in outcomes for file in outcome.files])

@@ -1,11 +1,7 @@
-"""What `--dry-run` shows: the groups of a plan and how their rows would reach their new files, without the files.
-
-One run of compaction: its arguments, understood, and what each of its steps is done with.
-
-The job `compact` (Iceberg's `rewrite_data_files`): small and deleted-from files into fewer of the target size, in order.
+"""The job `compact` (Iceberg's `rewrite_data_files`): small and deleted-from files into fewer of the target size, in order.
 
 strategy -> files of a scan with their deletes -> candidates -> plan of file groups -> how each group goes (copied, encoded
-anew, sorted, shuffled) -> rewritten groups -> `RewriteFiles` -> result; groups that others were in the way of, once more
+again, sorted, shuffled) -> rewritten groups -> `RewriteFiles` -> result; groups that others changed, once more
 """
 
 import logging
@@ -238,7 +234,7 @@ class CompactionRun:
 
     @contextmanager
     def kept_plan(self) -> Iterator[RewritePlan]:
-        """The plan, with what is put in storage for as long as the block runs."""
+        """The plan; what it has put into storage is removed when the block ends."""
         directory = own_directory(self.table.metadata, f"plans/{self.run_id}")
         storage = self.table.storage
         locations: Iterable[str] = ()
@@ -247,7 +243,7 @@ class CompactionRun:
             locations = plan_locations(planned)
             yield planned
         except BaseException:
-            # Tasks that succeeded beside one that failed have told nobody what they wrote.
+            # Tasks that succeeded beside one that failed have not reported what they wrote.
             with suppress(Exception):
                 locations = locations or [file.location for file in storage.list(directory)]
                 moves = own_directory(self.table.metadata, f"runs/{self.run_id}")
@@ -261,7 +257,7 @@ class CompactionRun:
                 storage.delete_many(locations)
 
     def workers(self, planned: RewritePlan) -> Workers:
-        """Who rewrites the groups."""
+        """Threads or Spark tasks, whichever are to rewrite the groups."""
         deletes_bytes = sum(group.delete_bytes for group in planned.groups)
         deletes_count = sum(group.delete_files_count for group in planned.groups)
         return chosen_workers(
@@ -540,7 +536,7 @@ class _Plans:
         return self._result is not None and self._result.commits_count > 0
 
     def end_early(self, error: Exception) -> None:
-        """Leave what is left as it is, and say why."""
+        """Leave the remaining groups as they are, and say why."""
         self._is_cut_short = True
         warn_stopped_early(self.result().commits_count, error, self._listener)
 

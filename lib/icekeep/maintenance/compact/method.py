@@ -117,7 +117,7 @@ def _slices(position: int, file: GroupFile, split_bytes: int) -> Iterator[Slice]
     starts = [0, *offsets[1:], size]
     lengths = [stop - start for start, stop in pairwise(starts)]
     rows_bytes = [*lengths[:-1], min(lengths[-1], max(lengths[:-1]))]
-    # Behind the last one lies the footer, which is of all of them.
+    # The footer, which belongs to all of them, follows the last one.
     ends = [0, *(size * upto // sum(rows_bytes) for upto in accumulate(rows_bytes))]
     live = [file.live_bytes * end // size for end in ends]
     for split, some, some_live in zip(zip(starts, lengths, strict=False), pairwise(ends), pairwise(live), strict=True):
@@ -317,7 +317,7 @@ def choose_methods(
             shuffles = workers.spark is not None and group.bytes * ARROW_GROWTH > most_bytes
             method, reason = RewriteMethod.SHUFFLE if shuffles else RewriteMethod.SORT, ""
         elif not group.has_files:
-            method, reason = RewriteMethod.REENCODE, "not looked at in a preview of so many files"
+            method, reason = RewriteMethod.REENCODE, "not looked at in a preview of this many files"
         else:
             groups.append(group)
             continue

@@ -33,12 +33,12 @@ class RewriteDataFilesOptions(RewriteOptions, frozen=True, kw_only=True):
         output_spec_id: the partition spec of new files; by default the current one.
         use_starting_sequence_number: new files keep the sequence number of the snapshot that the run began with, so that
             equality deletes which come meanwhile still reach their rows.
-        remove_dangling_deletes: also take delete files out that reach no data file any more, in the same commit.
+        remove_dangling_deletes: also remove delete files that no longer reach any data file, in the same commit.
         compression_factor: of a sort: how many bytes come of one of the old ones, as the user expects it; 1 by default.
         shuffle_partitions_per_file: of a sort: into how many parts the rows of one new file are shuffled; 1 by default.
         var_length_contribution: of a z-order: how many bytes a text or binary column contributes; 8 by default.
         max_output_size: of a z-order: how many bytes of the interleaved key are compared; all by default.
-        cache_delete_files: taken for the sake of Iceberg's calls, without effect.
+        cache_delete_files: accepted for compatibility with Iceberg's calls, without effect.
         stitch: `auto` copies row groups and pages where that is allowed and worth it, `never` re-encodes all rows, `always`
             refuses files that it cannot copy.
     """

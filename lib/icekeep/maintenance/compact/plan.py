@@ -172,7 +172,7 @@ def unpack_group_files(packed: bytes) -> GroupFiles:
         with pa.CompressedInputStream(pa.BufferReader(packed), _CODEC) as stream:
             return from_msgpack(stream.read(), GroupFiles, unpacked_positions)
     except (OSError, msgspec.DecodeError) as error:
-        raise InvalidTableError(f"cannot read the files of a group: {error}; plan anew") from error
+        raise InvalidTableError(f"cannot read the files of a group: {error}; make a new plan") from error
 
 
 def group_files(group: FileGroup, storage: Storage) -> GroupFiles:
@@ -183,7 +183,7 @@ def group_files(group: FileGroup, storage: Storage) -> GroupFiles:
     if group.packed is not None:
         return unpack_group_files(group.packed)
     if group.location is None:
-        raise IcekeepBug(f"the files of group {group.number} are kept nowhere; a preview of so many has sums only")
+        raise IcekeepBug(f"the files of group {group.number} are not kept; a preview of this many has sums only")
     return unpack_group_files(storage.read(group.location))
 
 

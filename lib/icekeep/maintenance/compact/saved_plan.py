@@ -189,7 +189,7 @@ def plan_given(
         files.sort(key=lambda one: places[one.file.file_path])
     else:
         files = files.repartition(RANGE).sortWithinPartitions(RANGE, _PLACE)
-    # Also what is only looked at is held against the plan.
+    # Files that are only looked at are compared with the plan, too.
     packer = BinPacker(rules=rules, storage=scan.table.storage, directory=directory or IN_PLAN, is_of_saved_plan=True)
     groups = {
         one.range_number: msgspec.structs.replace(

@@ -70,7 +70,7 @@ _KEYS = pa.schema(
 
 
 class ReachedPaths:
-    """Which of some paths metadata leads to, for each scheme and authority that it does it by.
+    """Which of some paths metadata leads to, under each scheme and authority.
 
     Attributes:
         by_prefix: for each prefix key a mask of the paths.
@@ -124,7 +124,7 @@ def held_against(
     spelling: Spelling = AS_SPELLED,
     reading: Reading | None = None,
 ) -> ReachedPaths:
-    """Which of few paths are among all that is reached, be that as much as it may.
+    """Which of few paths are reached, however many files are reached in all.
 
     Args:
         paths: path keys, each once, which ascend.

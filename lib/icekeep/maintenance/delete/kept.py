@@ -16,7 +16,7 @@ plans that share its files after it has leased its own: one of the two sees the 
 others have committed.
 
 Where one plan is asked about others, plans and parts that cannot be read are passed over: a damaged plan must not stop all
-others. Whoever comes to that plan says so.
+others. A run that comes to that plan says so.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -136,7 +136,7 @@ def _read_part(payload: tuple[PlanPart, Storage]) -> Iterator[pa.RecordBatch]:
 
 
 _LOOKED_AT_FILES = 10_000
-"""Where two plans share more, the one waits for the other without a look at each file."""
+"""How many files two plans may share before one waits for the other without a look at each file."""
 
 
 class KeptByPlans(msgspec.Struct, frozen=True):

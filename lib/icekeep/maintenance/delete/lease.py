@@ -3,12 +3,12 @@
     <plan>/claims/000001.json   {"owner": "<uuid>", "job": "expire_snapshots", "process": "...", ...}
 
 A lease is a file that is created, so that of two runs one gets it. The lease of the highest number counts, for as long as
-`LEASE_MS` after the store made it; whoever works for longer makes the next number in time, and so does who ends, with no
+`LEASE_MS` after the store made it; a run that works for longer makes the next number in time, and so does one that ends, with no
 owner. A process that is gone from this machine, in this container, has no lease any more, without a wait; of any other only
 time tells.
 
 Before each call that deletes, the owner looks whether the highest lease is still its own. A call under way is not undone by
-losing the lease, nor by the end of the process, and may take effect much later. So whoever is about to delete files for good
+losing the lease, nor by the end of the process, and may take effect much later. So a run that is about to delete files for good
 says so in a lease first (`deletes`), and all later leases on the plan repeat it: nothing of such a plan comes back. That a
 restore was at work is repeated too (`restored_ms`), until a run has made sure that nothing came back and goes on.
 
@@ -35,7 +35,7 @@ from icekeep.storage.base import FileInfo, Storage
 LEASE_MS = 10 * MINUTE_MS
 
 _CALL_MS = DAY_MS
-"""For so long a call may be under way whose run has lost the plan."""
+"""How long a call may still be under way after its run has lost the plan."""
 
 RESTORE = "restore"
 """The job that brings a plan's files back, by this plan or by another that names some of them."""
@@ -85,10 +85,10 @@ class PlanLease(msgspec.Struct, kw_only=True):
         since_ms: when that was made or seen, by the monotonic clock of this process.
         process: that began the work. Tasks renew the lease for it: they end, and the work goes on.
         unfinished_by: the job other than a restore of which a call may be under way, noted at `unfinished_ms` within the last
-            day: it ended without a word, or a call of it failed. Empty for none.
+            day: it ended without releasing its lease, or a call of it failed. Empty for none.
         restored_ms: as in `LastWork`. A run that carries the plan out sets it to 0.
         is_unchanged: this restore has changed nothing yet; if it ends so, it does not count as one.
-        deletes: whether files of the plan have been deleted for good, by whomever, or are about to be.
+        deletes: whether files of the plan have been deleted for good, by any run, or are about to be.
     """
 
     directory: str
@@ -288,7 +288,7 @@ def _keep(lease: PlanLease, storage: Storage, runtime: Runtime, over: Event) -> 
         try:
             lease.check(storage, runtime)
         except ClaimedError:
-            # Whoever works by it finds out before the next call.
+            # The work that depends on it finds out before its next call.
             return
         except Exception:  # noqa: BLE001 - whatever it is, the next look may succeed
             continue

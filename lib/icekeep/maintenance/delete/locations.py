@@ -105,7 +105,7 @@ class DeletableLocations(msgspec.Struct, frozen=True):
     others: tuple[str, ...] = ()
 
     def holds(self, location: str) -> bool:
-        """Whether the file at a location may be deleted; what is no location may not."""
+        """Whether the file at a location may be deleted; anything that is no location may not."""
         return _is_held(location, self._parted())
 
     def mask(self, locations: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
@@ -164,7 +164,7 @@ def _is_held(location: str | None, parted: Iterable[_Part]) -> bool:
 def deletable_locations(table: Table, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> DeletableLocations:
     """The table's location, and the directories that the operator names.
 
-    The location is none of the table's where it is, or lies in, a location of another table. It is never a whole bucket or disk:
+    The location does not count where it is, or lies in, a location of another table. It is never a whole bucket or disk:
     there the directories count that engines make in it. Nor is a directory of the catalog's configuration, unless it is, or lies
     in, the table's location, and no location of another table lies between the two. A directory that is named for a run counts.
 
@@ -355,7 +355,7 @@ def forget_locations() -> None:
 
 
 def _locations_by_catalog(catalog: Catalog, identifier: Identifier) -> tuple[TableLocations | None, bool]:
-    """Where the catalog says that a table is whose metadata cannot be read, and whether it can be nowhere else."""
+    """Where the catalog says that a table with unreadable metadata lies, and whether it can lie nowhere else."""
     try:
         said = catalog.describe(identifier)
         if said is None or compared(said.location) is None:
@@ -366,7 +366,7 @@ def _locations_by_catalog(catalog: Catalog, identifier: Identifier) -> tuple[Tab
 
 
 def _is_listed(catalog: Catalog, identifier: Identifier) -> bool:
-    """Whether a table is still named by a catalog that says it has no such table: some hide what may not be seen."""
+    """Whether a table is still named by a catalog that says it has no such table: some hide tables that the asker may not see."""
     try:
         return identifier in catalog.list_tables(identifier[:-1])
     except NotFoundError:
@@ -413,7 +413,7 @@ def _parsed_locations(data: bytes, metadata_location: str) -> TableLocations:
 
 
 def _locations_of(document: _Document, *more: str) -> TableLocations:
-    """The locations that a table's metadata says, and those that are known besides."""
+    """The locations that a table's metadata names, and those known from elsewhere."""
     document.properties = {k: v for k, v in (document.properties or {}).items() if isinstance(v, str)}
     # Location and properties are all that the layout asks for.
     like_metadata = cast(TableMetadata, document)

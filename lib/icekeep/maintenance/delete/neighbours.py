@@ -92,7 +92,7 @@ class SharedLooks:
     def of(
         self, key: str, runtime: Runtime, look: Callable[[], tuple[Neighbour, ...] | None], max_age_ms: int = LOOK_MS
     ) -> tuple[Neighbour, ...] | None:
-        """Where each table lies by a look that is not older than so many milliseconds, or by one that is made now.
+        """Where each table lies by a look that is at most `max_age_ms` old, or by one that is made now.
 
         `None` where `look` says that not all could be seen.
         """

@@ -1,6 +1,6 @@
 """What an operator says about deletion: options with names in Iceberg's manner, of which each job takes its own, and settings.
 
-Iceberg has none of them. Ages are texts as `36h`; `0` is none.
+Iceberg has none of them. Ages are texts such as `36h`; `0` means none.
 """
 
 import re
@@ -171,7 +171,7 @@ def trash_days(given: int | None, scheme: str) -> int:
         given: what the operator says; `None` for the default of the store.
 
     Raises:
-        OptionError: there are no so many days.
+        OptionError: the number of days is out of range.
     """
     if given is None:
         return TRASH_DAYS if scheme in _TRASH_SCHEMES else 0

@@ -8,7 +8,7 @@
 The head is written last and removed first: a directory that has none is of a run that died, and nothing in it counts. Where
 files go to the trash, the same lies under `.icekeep/trash/<run>/`, with the files themselves below `files/`.
 
-One protocol for whoever deletes a plan's files or brings them back: lease the plan, prove it on metadata that was loaded after
+One protocol for deleting a plan's files and for bringing them back: lease the plan, prove it on metadata that was loaded after
 that, and look at lease and catalog again before each call.
 
 The hash is of the set: of what the run is to do and how, and of each file's kind and location, in whatever order and parts they
@@ -304,7 +304,7 @@ def plans_below(directory: str, storage: Storage) -> list[str]:
 
 
 def mark_done(plan: DeletionPlan, absent_count: int, storage: Storage, *, restored: bool = False) -> None:
-    """Mark a plan as done: all its files but so many are in the trash, and their days there begin now.
+    """Mark a plan as done: all its files but `absent_count` are in the trash, and their days there begin now.
 
     Args:
         restored: a restore says so, after which a run that it took the plan from may move files to the trash still.
@@ -383,7 +383,7 @@ def _digest(kind: str, location: str) -> int:
 
 
 SAMPLE_COUNT = 1_000
-"""So many files of a plan are shown where all cannot be."""
+"""How many files of a plan are shown where there are too many to show all."""
 
 _PART_ROWS = 50_000
 

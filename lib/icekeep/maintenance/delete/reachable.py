@@ -1,4 +1,4 @@
-"""What table metadata leads to: the one place that says so, for whoever deletes or brings back. Fails closed.
+"""What table metadata leads to: the one place that says so, for all jobs that delete or restore. Fails closed.
 
     by name             manifest lists, manifests, statistics, metadata files and their log, the version hint
     by its manifests    live data and delete files, which may be more than a driver holds
@@ -11,7 +11,7 @@ snapshots come back (`restore`, a rollback, another catalog), files are adopted,
 Files that must stay are compared by their paths alone, in a loose spelling (`path_keys`): one store has many names (a NameNode
 and its service, `wasb` and `abfs`), and a file that stays under another of them must not go under this one. So in doubt a file is
 in the set: two files that have the same path in two stores stay for each other's sake, as do two whose hashes are equal by
-chance. By which scheme and authority a file is in the set decides nothing, but whoever keeps a file for the sake of another
+chance. By which scheme and authority a file is in the set decides nothing, but code that keeps a file because of another
 spelling has to be able to say which. Which files go is decided by exact keys (`location_keys`), never by such a set.
 """
 
@@ -443,7 +443,7 @@ def read_expired(
         metadata: with the partition specs of all their manifests.
         statistics: files that may go with them (`statistics_files`).
         metadata_files: that may go with them.
-        retained: what is retained: a manifest of that is left out.
+        retained: its manifests are left out.
 
     Raises:
         SafetyError: the store gives no answer.
@@ -504,7 +504,7 @@ def reached_paths(reached: Reached, *, stays: str = _NOTHING_DELETED) -> Spelled
 
 @contextmanager
 def fails_closed(stays: str = _NOTHING_DELETED) -> Iterator[None]:
-    """What cannot be read whole among what is retained ends the run; what may pass by itself stays the error that it is.
+    """End the run where something retained cannot be read whole; errors that may pass by themselves stay as they are.
 
     Args:
         stays: what is not done for want of the proof.

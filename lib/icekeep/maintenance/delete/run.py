@@ -72,10 +72,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CALL_FILES = 1_000
-"""So many files go with one call at most; stores take no more."""
+"""How many files one call deletes, at most; stores take no more."""
 
 NAMED_COUNT = 100
-"""So many files that could not be deleted are named."""
+"""How many of the files that could not be deleted are named."""
 
 _STEP = "deleting files"
 _BATCH_MS = MINUTE_MS
@@ -441,7 +441,7 @@ def _note(total: Reclaimed) -> str:
 
 
 class RateLimit:
-    """Keeps a task to so many files a second."""
+    """Limits a task to a number of files a second."""
 
     def __init__(self, files_per_second: float | None, runtime: Runtime) -> None:
         self._rate, self._runtime = files_per_second, runtime
@@ -560,7 +560,7 @@ def _carried_out(
             )
         # Of a task without a report nobody knows what it did.
         work.calls.have_begun = had_begun or bool(errors) or any(report.calls.have_begun for report in reports)
-        # A second attempt that runs beside the first is stopped when that has ended, and a call of its may be under way.
+        # A second attempt that runs beside the first is stopped when that has ended, and a call of its own may be under way.
         if errors or is_speculative(session) or any(report.calls.is_one_in_doubt for report in reports):
             work.note_doubt()
         yield from (report.done for report in reports)
@@ -584,7 +584,7 @@ def _carry_out(parts: Sequence[PlanPart], work: _Work) -> _TaskReport:
         if not here.calls.have_begun and not is_refusal and is_tried_again(work.max_task_failures):
             raise
         failure = known_error(error, parts)
-    # An attempt whose executor was lost tells nothing of its calls, which may take effect much later.
+    # An attempt whose executor was lost reports nothing of its calls, which may take effect much later.
     calls = _Calls(have_begun=True, is_one_in_doubt=True) if was_tried_before() else here.calls
     return _TaskReport(_sum(done), calls, failure)
 

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DELETE = "delete"
-"""What the line of a file in a saved plan says is done."""
+"""The verb of a file's line in a saved plan."""
 
 _LINES = 10_000
 _LOOKED_UP = 500
-"""So many files are asked for, to tell whether a plan was carried out before."""
+"""How many files are looked up to find out whether a plan was carried out before."""
 
 
 class SavedFiles(msgspec.Struct, frozen=True):

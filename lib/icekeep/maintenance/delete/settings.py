@@ -1,4 +1,4 @@
-"""Arguments that several jobs share that delete files, for help and mistakes: they load no catalog."""
+"""Arguments that the jobs which delete files share, for help and validation: they load no catalog."""
 
 from icekeep.settings import Setting, SettingKind
 

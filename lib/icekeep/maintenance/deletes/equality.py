@@ -71,7 +71,7 @@ _OPEN_COST_BYTES = 4 * MIB
 """What opening a data file costs, as an amount of data; Iceberg's scans reckon with the same."""
 
 _MAX_FILES = 20_000
-"""A task describes no more data files than this, where Spark holds them."""
+"""How many data files a task describes at most, where Spark holds them."""
 
 
 class ShareWriter(msgspec.Struct, frozen=True, kw_only=True):

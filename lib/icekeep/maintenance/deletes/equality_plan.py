@@ -180,7 +180,7 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def opened(self) -> tuple[float, float]:
-        """Bytes and number of files that are looked through and of deletes that are read; without an end where Spark has them."""
+        """Bytes and number of files that are looked through and of deletes that are read; infinite where Spark has them."""
         if self.files.few is None:
             return float("inf"), float("inf")
         if not self.files.few:
@@ -332,7 +332,7 @@ class _Planner:
         return DataFiles(many=on_disk(many))
 
     def _add_positions(self, files: pa.Table, rows: list[dict[str, Any]]) -> bool:
-        """Give each row its `deletes`; says no where they are too many to be held."""
+        """Give each row its `deletes`; returns false where they are too many to be held."""
         reading = chosen_reading(self._deletes, limits_of(self._spark).entries_count)
         if reading.by is not ReadBy.DRIVER:
             return False

@@ -92,7 +92,7 @@ def deletes_tasks(group: DeleteGroup, context: TaskContext) -> list[RangeTask]:
 
 
 def _cuts(group: DeleteGroup) -> list[str]:
-    """Paths where one task's range ends and the next begins, so that each has about as many rows.
+    """Paths where one task's range ends and the next begins, so that all have about the same number of rows.
 
     Rows of a file that is for several data files are taken to be spread over all of the partition.
     """
@@ -235,12 +235,12 @@ class DeletesCommitter(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
         self._is_cut_short = False
 
     def take_deferred(self) -> list[RewrittenDeletes]:
-        """The groups that were left for another plan; who takes them sees to their new files."""
+        """The groups that were left for another plan; the caller takes over their new files."""
         deferred, self.deferred = self.deferred, []
         return deferred
 
     def without_landed(self, plan: DeletesPlan) -> DeletesPlan:
-        """A later plan of the run, but for groups of nothing but what the run has put there: they are as they should be."""
+        """A later plan of the run, without groups that hold only files which the run itself has written."""
         added = self._added_paths
         groups = [one for one in plan.groups if any(file.entry.data_file.file_path not in added for file in one.files)]
         return msgspec.structs.replace(plan, groups=tuple(groups))
@@ -291,7 +291,7 @@ class DeletesCommitter(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
         )
 
     def commit(self, groups: Sequence[RewrittenDeletes], *, is_last: bool) -> None:
-        """Commit groups, with the first of them what is dangling."""
+        """Commit groups; the first commit also removes dangling deletes."""
         if groups or self._dangling:
             super().commit(groups, is_last=is_last)
 

@@ -93,7 +93,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         options: of Iceberg's `rewrite_position_delete_files`, under its names.
         branch: whose delete files are rewritten, and where that is committed; no other branch moves.
         convert_equality_deletes: turn equality deletes into deletes of positions first (`convert_equality_deletes` in
-            `equality_deletes` says how), in a commit of its own.
+            `equality` says how), in a commit of its own.
         given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
         snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
 

@@ -75,7 +75,7 @@ class LivePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def packed_parts(files: Iterable[tuple[str, LiveFile]]) -> Iterator[LivePart]:
-    """Data files in the order of their paths, in parts; no more than a part of them is held."""
+    """Data files in the order of their paths, in parts; only one part is held at a time."""
     rest = iter(files)
     while some := [*islice(rest, PART_FILES)]:
         rows = [(*_NAME.unpack(path_digest(path)), file.sequence_number, file.has_vector) for path, file in some]
@@ -94,7 +94,7 @@ class PackedLiveFiles:
     def __init__(self, packed: Iterable[bytes]) -> None:
         rows = np.concatenate([np.empty(0, _FILE), *(np.frombuffer(some, _FILE) for some in packed)])
         rows = rows[np.argsort(rows["high"])]
-        # By the order of the machine, as what is looked for comes in.
+        # In the machine's byte order, as digests that are looked up are.
         self._high, self._low = rows["high"].astype(np.uint64), rows["low"].astype(np.uint64)
         self._numbers, self._have_vectors = rows["number"].astype(np.int64), rows["has_vector"]
 
@@ -122,7 +122,7 @@ def load_live_files(parts: Sequence[LivePart], storage: Storage) -> PackedLiveFi
         if location is None:
             for part in some:
                 if part.packed is None:
-                    raise IcekeepBug("the data files of a group are kept nowhere; a preview of so many has sums only")
+                    raise IcekeepBug("the data files of a group are not kept; a preview of this many has sums only")
                 packed.append(part.packed)
             continue
         with storage.open(location) as stream:
@@ -130,7 +130,7 @@ def load_live_files(parts: Sequence[LivePart], storage: Storage) -> PackedLiveFi
                 stream.seek(part.offset)
                 read = stream.read(part.files_count * _FILE.itemsize)
                 if len(read) != part.files_count * _FILE.itemsize:
-                    raise InvalidTableError(f"cannot read the data files of a group in {location!r}; plan anew")
+                    raise InvalidTableError(f"cannot read the data files of a group in {location!r}; make a new plan")
                 packed.append(read)
     return PackedLiveFiles(packed)
 
@@ -283,7 +283,7 @@ class _PartsFile:
 def _looked_at(
     batches: Iterable[pa.RecordBatch], ranges: Mapping[Partition, Sequence[PathRange]], keep: _Keep | None = None
 ) -> LiveData:
-    """Look at data files that come by partition and path; with `keep`, no more than a part of them is held."""
+    """Look at data files that come by partition and path; with `keep`, only one part is held at a time."""
     found = LiveData()
     rows = (row for batch in batches for row in zip(*map(pa.Array.to_pylist, batch.columns), strict=True))
     for (spec_id, partition_bytes), files in groupby(rows, itemgetter(0, 1)):
@@ -403,7 +403,7 @@ class PositionDeletes(msgspec.Struct, frozen=True, kw_only=True):
 def position_deletes(scan: Scan, spark: SparkSource, directory: str | None = None) -> PositionDeletes:
     """Look at the delete files whose partition the filter of a scan leaves possible.
 
-    The driver holds them; of the data files in their partitions it holds no more than sums where they are many.
+    The driver holds them; of the data files in their partitions it holds only sums where they are many.
 
     Args:
         directory: as for `live_data`.
@@ -443,7 +443,7 @@ def _candidates(deletes: pa.Table, codecs: PartitionCodecs) -> Iterator[tuple[Pa
         only = row["referenced_data_file"]
         lower, upper = (only, only) if only is not None else (_text(low), _text(high))
         file = delete_file(row, codecs.decode(row["spec_id"], row["partition"]))
-        # Of bounds no more is kept than that they are one path, see `own_path`.
+        # Only whether the bounds are one path is kept of them, see `own_path`.
         if only is None and lower is not None and lower == upper:
             sole = {DELETE_FILE_PATH.field_id: lower.encode()}
             file = msgspec.structs.replace(file, lower_bounds=sole, upper_bounds=sole)

@@ -289,7 +289,7 @@ def plan(
     """Say what a run does with the position deletes of a scan of a branch.
 
     Args:
-        directory: of this run alone, where tasks put what is to be known of data files if these are many; the caller
+        directory: of this run alone, where tasks put the live data files if these are many; the caller
             removes what is in it in the end. With `None`, for a preview, that is kept nowhere.
         given: a saved plan: its groups, in place of those that would be chosen.
     """
@@ -363,7 +363,7 @@ def groups_of(deletes: PositionDeletes, rules: DeleteGroupRules) -> list[tuple[P
 
 
 def content_bytes(file: DataFile) -> int:
-    """About how much of a file its rows take, which is what is left of it in a larger one."""
+    """About how many bytes of a file its rows take: what it adds to a larger one."""
     rows_bytes = max(file.file_size_in_bytes - _FRAME_BYTES, _POSITION_BYTES * file.record_count)
     return min(file.file_size_in_bytes, rows_bytes)
 

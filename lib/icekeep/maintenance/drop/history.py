@@ -120,7 +120,7 @@ def all_garbage(table: Table, spark: SparkSource) -> Garbage:
         statistics=history.statistics,
         metadata_files=history.locations,
     )
-    # Lists of snapshots that expired are gone, and nobody needs to hear of it.
+    # Manifest lists of expired snapshots are gone, which needs no warning.
     lists = [one.location for one in head_many(expired.unreadable, table.storage) if one is not None]
     named = pa.concat_tables([expired.named, waiting])
     if table.catalog.drop_frees_metadata_names:

@@ -166,7 +166,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         purge: also delete the files that its metadata leads to, through the metadata's history, and what icekeep keeps
             below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`, or below the table's
             location if its credentials do not reach that directory; nothing comes back.
-        max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
+        max_concurrent_deletes: how many calls that delete run at once, at most; as many as there is work for if `None`.
         approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
         accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and lie elsewhere.
         options: `max-deletes-per-second` and `reclaim.roots`.
@@ -370,14 +370,14 @@ def check_arguments(metadata: TableMetadata, request: DropRequest) -> None:
 
 
 def _allowed(table: Table, request: DropRequest) -> ReclaimOptions:
-    """The options, of a table that may go so."""
+    """The options, once the table may be dropped by these arguments."""
     if request.purge:
         refuse_if_gc_is_disabled(table)
     return _checked(table.metadata, request)
 
 
 def _checked(metadata: TableMetadata, request: DropRequest) -> ReclaimOptions:
-    """The options, of arguments that hold."""
+    """The options of valid arguments."""
     checked = checked_arguments(request)
     if request.purge:
         refuse_encrypted(metadata, JOB.name)
@@ -386,7 +386,7 @@ def _checked(metadata: TableMetadata, request: DropRequest) -> ReclaimOptions:
 
 
 def checked_arguments(request: DropRequest) -> ReclaimOptions:
-    """The options, of arguments that hold whatever the table is; raises as `check_arguments`."""
+    """The options of arguments that are valid for any table; raises as `check_arguments`."""
     checked = checked_options(ReclaimOptions, request.options, request.max_concurrent_deletes)
     if request.approve is not None and not request.purge:
         raise UsageError(

@@ -57,7 +57,7 @@ from icekeep.storage.locations import canonical, is_under
 
 
 def purges_directory(table: Table) -> str:
-    """Above the plans of purges: in the warehouse, or beside the table where the catalog tells none."""
+    """Above the plans of purges: in the warehouse, or beside the table where the catalog names none."""
     above = table.catalog.warehouse or table.metadata.location.rstrip("/").rpartition("/")[0]
     return f"{above.rstrip('/')}/{OWN_DIRECTORY}/purges"
 

@@ -1,4 +1,4 @@
-"""What each reference keeps alive, to tell which branch holds three terabytes.
+"""What each reference keeps alive, to show which branch holds three terabytes.
 
 A branch holds its head and every ancestor that is still there, a tag its snapshot. Snapshots are grouped by who holds them,
 so that each manifest list is read once; a set of holders is a row of bits, a word for each 63 references, and a file is held

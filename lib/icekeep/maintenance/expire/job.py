@@ -236,7 +236,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         clean_expired_metadata: also remove schemas and partition specs that nothing uses any more.
         clean: which files go: `all`; `metadata`, all but data and delete files; or `none`. Nothing remembers what stays;
             `remove_orphan_files` finds it. Unless it is `all`, what earlier runs left to be done waits as well.
-        max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
+        max_concurrent_deletes: how many calls that delete run at once, at most; as many as there is work for if `None`.
         stream_results: as Iceberg's; lists of files are never held as a whole here.
         trash: how many days deleted files stay in `.icekeep/trash/`, from where `restore` brings them back; 0 deletes them at
             once. `None` is 3 on local disks and HDFS, 0 elsewhere.
@@ -417,7 +417,7 @@ def check_arguments(metadata: TableMetadata, request: ExpireSnapshotsRequest) ->
 
 
 def _checked(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> ExpirationOptions:
-    """The options, of arguments that hold."""
+    """The options of valid arguments."""
     refuse_encrypted(metadata, JOB.name)
     cleanup_level(request.clean)
     checked = checked_options(

@@ -202,7 +202,7 @@ _CHOOSING = "choosing manifests"
 
 
 def report_none_chosen(chosen: ManifestCandidates, listener: Listener) -> None:
-    """Say why nothing is rewritten, where there are manifests and nothing is."""
+    """Say why nothing is rewritten, if there are manifests."""
     count = sum(len(group.listed) for group in chosen.groups)
     if chosen.replaced or not count:
         return

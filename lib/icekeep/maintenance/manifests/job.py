@@ -4,7 +4,7 @@ manifest list -> which manifests -> records of their entries -> sorted and cut -
 planned again where others changed what is replaced
 
 The run pins no snapshot: what it replaces are manifests that the head of the branch lists. Others can delete one of them only
-after a commit that lists it no more, and then there is nothing to be committed here either. A tag would save no work, and cost a
+after a commit no longer lists it, and then there is nothing to be committed here either. A tag would save no work, and cost a
 job that is mostly over in seconds two commits.
 """
 
@@ -56,7 +56,7 @@ class RewriteManifestsResult(JobResult, frozen=True, kw_only=True):
 
     Attributes:
         entries_count: live files whose entries were written.
-        left_alone_manifests_count: as `plan.RewriteManifestsPlan` has it.
+        left_alone_manifests_count: as `RewriteManifestsPlan` has it.
         removed_delete_files_count: dangling ones, where `remove-dangling-deletes` asks for them.
         swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
         groups: by partition spec and content.
@@ -86,7 +86,7 @@ _LOG = logging.getLogger(__name__)
 def _rewrite(
     table: Table, request: RewriteManifestsRequest, rules: RewriteRules, number: int
 ) -> RewriteManifestsResult:
-    """Rewrite what is worth it of the table as it is, by the plan of a number; raises what the job raises."""
+    """Rewrite the manifests that are worth it, as the run's plan of a number; raises what the job raises."""
     spark, listener = request.spark, request.listener
     chosen = candidates(table, rules, spark, table.runtime.now_ms())
     left_alone = sum(group.left_alone_count for group in chosen.groups)
@@ -344,7 +344,7 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         spec_id: the partition spec whose manifests are rewritten; the default spec if `None`; "all" for every spec.
         sort_by: partition fields to cluster by, and columns, by their lower bounds; as a list, or text with commas.
             Delete files are clustered by partition fields alone. Null: all partition fields in the order of the spec.
-        where: a filter over manifests (`matching.COLUMNS`); Iceberg's `rewriteIf`.
+        where: a filter over manifests (`rules.COLUMNS`); Iceberg's `rewriteIf`.
         workload: filters over the table whose columns say what to cluster by, in place of `sort_by`; a list, or text with
             semicolons.
         use_caching: as Iceberg's; entries are read once here.

@@ -6,7 +6,7 @@ from icekeep.maintenance.options import Options
 
 
 class RewriteManifestsOptions(Options, frozen=True, kw_only=True):
-    """Ours; Iceberg's procedure has none.
+    """All are icekeep's own; Iceberg's procedure has none.
 
     Attributes:
         remove_dangling_deletes: leave out delete files that reach no live data file.

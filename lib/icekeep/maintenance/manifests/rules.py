@@ -1,4 +1,4 @@
-"""Which manifests a rewrite chooses, and what it clusters by: arguments of Iceberg's `rewrite_manifests`, and ours.
+"""Which manifests a rewrite chooses, and what it clusters by: arguments of Iceberg's `rewrite_manifests`, and icekeep's own.
 
 `where` is a filter over manifests, by what the manifest list says (`rewriteIf` of Iceberg), in the language of filters over
 rows; its columns are `COLUMNS`, and a null matches no comparison. A workload, the filters that a table is read with, becomes an
@@ -116,7 +116,7 @@ def manifests_that_match(
 
 
 _ANY_MOMENT_MS = 0
-"""`now` in a filter: which columns it names does not hang on it."""
+"""`now` in a filter: which columns it names does not depend on it."""
 
 _BOUNDING = frozenset(
     {

@@ -21,7 +21,7 @@ from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.storage.base import Storage
 
 _MAX_WEIGHTS = 10_000
-"""This number from each task are held on the driver together."""
+"""How many from each task are held together on the driver."""
 
 
 class Weight(msgspec.Struct, frozen=True, order=True):
@@ -37,7 +37,7 @@ class Survey:
 
     Attributes:
         ends: the least and the greatest key of each manifest, by its path.
-        partitions: a sample of the partitions, as `partition_overlap.sampled` takes it.
+        partitions: a sample of the partitions, as `sampled` takes it.
     """
 
     def __init__(self, target: RecordTarget) -> None:

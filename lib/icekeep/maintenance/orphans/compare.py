@@ -255,7 +255,7 @@ def checked_root(metadata: TableMetadata, search: Search) -> str:
     except InvalidTableError as error:
         raise UsageError(f"{error.message}", location=search.location) from None
     if OWN_DIRECTORY in parse_location(location).path.split("/"):
-        raise SafetyError(f"location {given!r} is icekeep's own, which keeps its files itself; name another directory")
+        raise SafetyError(f"location {given!r} is icekeep's own directory; name another one")
     # Of a whole disk no more than the scheme would be left.
     root = location.rstrip("/")
     return root if is_location(root) else location
@@ -265,7 +265,7 @@ def refuse_unknown_names(table: Table, root: str) -> None:
     """Raise `SafetyError` where metadata names something below the root by a key that is not known: it may lead to more files."""
     loose_root = f"{loose_path(root).rstrip('/')}/"
     for location, key in unknown_names(table.metadata).items():
-        # In the spelling by which files are compared that may be deleted.
+        # In the spelling that files which may be deleted are compared by.
         if is_location(location) and (is_under(location, root) or loose_path(location).startswith(loose_root)):
             raise SafetyError(
                 f"metadata of table {table.name!r} names {location!r} by the key {key!r}, which this icekeep does not know: "

@@ -494,7 +494,7 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
             before it go. Three days ago if `None`.
         location: the directory that is listed; the table's location if `None`. As for Iceberg `write.data.path` and
             `write.metadata.path` are not listed where they lie elsewhere: name them here, and as `reclaim.roots`.
-        max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
+        max_concurrent_deletes: how many calls that delete run at once, at most; as many as there is work for if `None`.
         file_list_view: in place of a listing a view or table of this Spark session, or the location of Parquet, ORC or CSV
             files, with the columns `file_path` and `last_modified`, or those of an S3 inventory. Of it only what lies below
             the location is looked at, by whole names of directories.

@@ -5,7 +5,7 @@ metadata, which was read in between, does not name. So what tasks have listed is
 as long as the run needs it, and never listed again. What Spark itself keeps (`localCheckpoint`, `persist`) goes with the executor
 that holds it, or is made again; these files outlive executors, and hold none back that could be released. Tasks write and read
 them through our own storage, as Spark's file systems may not know the credentials of the store. What a killed run has left
-`rewrite.run.sweep_runs` removes.
+`rewrite.alive.sweep_runs` removes.
 
 Left out are hidden names, which engines keep for themselves while they work. As for Iceberg a name is hidden that begins with `_`
 or `.`, unless it is a directory of a partition whose field has such a name, under any spec that the table has had. The metadata

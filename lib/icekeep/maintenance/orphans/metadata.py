@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 _MAX_BYTES = 4 << 30
 _MAGICS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-"""With which a packed file begins: gzip, zstd."""
+"""The first bytes of packed files: gzip, zstd."""
 _CUT_OFF = "truncated"
 """What msgspec says of text that ends too early, and of no other."""
 
@@ -314,7 +314,7 @@ def _is_location(text: str, key: str) -> bool:
 
 
 _HELD_BYTES = 256 * MIB
-"""So much of older metadata is held at once: what one file takes while it is read may be hundreds of megabytes."""
+"""How many bytes of older metadata are held at once: one file may take hundreds of megabytes while it is read."""
 
 _GROWTH = 11
 """About how much more than its file a packed text of metadata takes, and the file itself."""

@@ -19,7 +19,7 @@ from icekeep.storage.location_keys import Spelling
 
 DEFAULT_AGE_MS = 3 * DAY_MS
 FLOOR_AGE_MS = DAY_MS
-"""A writer may need so long from its first file to its commit; files that are younger may be those of one."""
+"""How long a writer may need from its first file to its commit: younger files may be those of one."""
 
 
 class PrefixMismatchMode(StrEnum):

@@ -129,7 +129,7 @@ def _shown(value: Any) -> str:
 
 
 def corrected(file: DataFile, numbers: Collection[int], table: Table, schema: Schema) -> DataFile:
-    """How an entry is to describe its file; as it does if none of these faults is there any more.
+    """How an entry must describe its file; unchanged if none of these faults is there any more.
 
     Args:
         numbers: kinds of faults of `IN_ENTRY` and `IN_FILE` to look for.
@@ -212,7 +212,7 @@ class _Measuring:
         self._size_bytes = file.file_size_in_bytes
 
     def corrected(self) -> DataFile:
-        """A file of another size may be another file, of which nothing is taken over but with its size itself."""
+        """A file of another size may be another file, of which facts are taken over only together with its size."""
         file = self._file
         try:
             info = self._table.storage.head(file.file_path)
@@ -358,7 +358,7 @@ def fix_row(head: Head, fault: Fault) -> list[Fix]:
 
 
 def _wrong_row(head: Head, row: ManifestFile, entries: Iterable[ManifestEntry]) -> dict[int, str]:
-    """By kind of fault what the row says, and what is so."""
+    """By kind of fault what the row says, and what is true."""
     data = head.table.storage.read(row.manifest_path)
     names = [name for pair in COUNTS.values() for name in pair]
     blank = replace(row, manifest_length=len(data), partitions=None, **dict.fromkeys(names))
@@ -396,7 +396,7 @@ def fix_totals(head: Head, fault: Fault) -> list[Fix]:
 
 
 def can_recount(head: Head) -> bool:
-    """Whether totals can be counted from the entries once what is planned is written."""
+    """Whether totals can be counted from the entries after the planned changes."""
     try:
         _totals(head)
     except CannotRepairError:
@@ -405,7 +405,7 @@ def can_recount(head: Head) -> bool:
 
 
 def _totals(head: Head) -> Mapping[str, int]:
-    """The totals of what is live once what is planned is written; raises `CannotRepairError` where not all can be read."""
+    """The totals of live files after the planned changes; raises `CannotRepairError` where not all can be read."""
     # None is listed twice but for those that are going to be listed once.
     rows = {row.manifest_path: row for row in head.rows}
     totals = totals_of(())
@@ -437,7 +437,9 @@ def fix_dangling(head: Head, _: Fault) -> list[Fix]:
         raise CannotRepairError("files are doubled: repair faults 212 and 220 first")
     if head.misleading:
         wrong = ", ".join(str(int(number)) for number in sorted(head.misleading))
-        raise CannotRepairError(f"it is not sure what deletes reach while other faults are there: repair {wrong} first")
+        raise CannotRepairError(
+            f"it is not certain what deletes reach while other faults are there: repair {wrong} first"
+        )
     try:
         count = dangling_deletes_count(head.table.metadata, head.branch, head.reader, hold_own_path)
     except (InvalidTableError, UnsupportedError) as error:

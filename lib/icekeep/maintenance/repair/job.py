@@ -147,7 +147,7 @@ class RepairRun:
             request.check_approved(found.plan, "nothing is changed")
         elif request.approve is not None and not found.parts <= self._plans[0].parts:
             raise SafetyError(
-                f"others changed the table {now.name!r} meanwhile, and what can be repaired now is not all approved; nothing "
+                f"others changed the table {now.name!r} meanwhile, and not all that can be repaired now is approved; nothing "
                 "more is changed; look at --dry-run again"
             )
         self.execute(now, found)
@@ -245,7 +245,7 @@ class RepairRun:
         )
 
     def result(self) -> RepairResult:
-        """What has landed, and what of the last plan stays."""
+        """What has landed, and what remains of the last plan."""
         plan = self._plans[-1].plan
         return RepairResult(
             status="done" if all(one.is_only_older for one in plan.not_mended) else "partial",
@@ -260,7 +260,7 @@ class RepairRun:
         )
 
     def landed_before(self) -> str:
-        """What a run has fixed that does not come to its end."""
+        """What a run had fixed before it failed."""
         landed = [f"branch {one.branch!r} at snapshot {one.snapshot_id}" for one in self.branches]
         landed += [f"{one.where!r}" for one in self.mended if one.is_put_back or not one.branch]
         return f"run {self.run_id!r} had repaired before: {', '.join(landed)}"

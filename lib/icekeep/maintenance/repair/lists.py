@@ -113,7 +113,7 @@ def _trashed_manifest(head: Head, row: ManifestFile) -> TrashedFile | None:
             pass
     except (InvalidTableError, UnsupportedError) as error:
         raise CannotRepairError(
-            f"the manifest in the trash of run {found.run!r} is not it: {first_line(error)}"
+            f"the manifest in the trash of run {found.run!r} is not the missing one: {first_line(error)}"
         ) from error
     return found
 

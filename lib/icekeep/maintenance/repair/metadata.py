@@ -1,4 +1,4 @@
-"""Fixes of the table's metadata alone: counters that are too low, statistics of what is not there."""
+"""Fixes of the table's metadata alone: counters that are too low, statistics of missing snapshots or files."""
 
 from collections.abc import Collection, Mapping
 
@@ -27,7 +27,7 @@ class MetadataWork(msgspec.Struct):
 
 
 def fix_metadata(table: Table, fault: Fault, work: MetadataWork) -> list[Fix]:
-    """Plan what is to be changed; raises `CannotRepairError` where nothing can be, or need not be."""
+    """Plan what is to be changed; raises `CannotRepairError` where nothing can or need be changed."""
     if fault.number not in COUNTERS:
         return [_fix_statistics(table, fault, work)]
     name = COUNTERS[fault.number]

@@ -125,7 +125,7 @@ class CheckedMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return _uuid_in(self.text)
 
     def listed(self, name: str) -> list[Any] | None:
-        """A list of its JSON, as far as that is any."""
+        """A list of its JSON; `None` where there is none."""
         found = self.raw.get(name) if isinstance(self.raw, Mapping) else None
         return found if isinstance(found, list) else None
 
@@ -382,7 +382,7 @@ def _shown(snapshot: Mapping[str, Any]) -> str:
 
 
 def _added_records(snapshot: Mapping[str, Any]) -> int | None:
-    """What is not in a summary is nought; `None` where there is no summary, or no number."""
+    """What a summary lacks is 0; `None` where there is no summary, or no number."""
     summary = _summary(snapshot)
     if summary.get("operation") == "replace":
         return 0

@@ -1,4 +1,4 @@
-"""Files that are missing and lie in the trash of one of our own runs: found there, and put back in their places."""
+"""Missing files that lie in the trash of a run of icekeep: found there, and put back in their places."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -105,8 +105,6 @@ def _move(table: Table, file: TrashedFile) -> None:
         case MoveStatus.MISSING | MoveStatus.TAKEN:
             raise ConflictError(f"file {file.location!r} cannot come back from the trash: {outcome.status.value}")
         case MoveStatus.IMPOSSIBLE:
-            raise SafetyError(
-                f"no move leads from {file.trash!r} to {file.location!r}: {outcome.reason}; copy it by hand"
-            )
+            raise SafetyError(f"{file.trash!r} cannot be moved to {file.location!r}: {outcome.reason}; copy it by hand")
         case MoveStatus.FAILED:
             raise UnavailableError(f"file {file.location!r} cannot be moved back: {outcome.reason}; run it again")

@@ -186,7 +186,7 @@ def move_back(work: Returning, spark: SparkSource, listener: Listener) -> Return
 def _each_part(
     act: Callable[[PlanPart, Returning], R], work: Returning, spark: SparkSource, step: str
 ) -> Iterator[tuple[PlanPart, R]]:
-    """What comes of each part of a plan: here, or in Spark tasks where there are many files; these look at the claim too."""
+    """What comes of each part of a plan: here, or in Spark tasks where there are many files; these look at the lease too."""
     parts = work.plan.parts
     if work.plan.files_count <= limits_of(spark).deleted_files_count or len(parts) == 1:
         yield from ((part, act(part, work)) for part in parts)

@@ -1,12 +1,12 @@
 """Take back what a run has removed: its files from the trash, and the snapshots that it expired.
 
-    the plan, and those that share its files, claimed -> look at every file's place -> files move back -> one commit
+    the plan, and those that share its files, leased -> look at every file's place -> files move back -> one commit
         -> looked at once more -> the plan goes
 
 A plan on which a run is at work is left to it: that run is to end, or to be ended, first. What a run had begun that died is
 looked for after the commit. A restore that was interrupted is started again: what is back already is fine at each of these
-steps. Files come first, so that no snapshot is ever in the table whose files are not. Whoever deletes the plan's files for
-good says so in a claim before: from then on nothing of the plan comes back.
+steps. Files come first, so that no snapshot is ever in the table whose files are not. A run that deletes the plan's files for
+good says so in its lease before: from then on nothing of the plan comes back.
 
 A repair, which has deleted no file, is taken back by moving branches that still end with its snapshots.
 """

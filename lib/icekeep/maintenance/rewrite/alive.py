@@ -42,12 +42,12 @@ from icekeep.storage.base import DeleteStatus, Storage, head_many
 _LOG = logging.getLogger(__name__)
 
 _BEAT = "alive-"
-"""So begin the names of the files."""
+"""What the names of the files begin with."""
 
 EVERY_MS = 5 * MINUTE_MS
 
 LOOK_AFTER_MS = 23 * HOUR_MS
-"""Orphan removal, ours and Spark's, leaves what is younger than 24 hours; the hour is for clocks that differ."""
+"""Orphan removal, icekeep's and Spark's, leaves files younger than 24 hours; the hour is for clocks that differ."""
 
 _GOODBYE_SECONDS = 10.0
 _NAMED = 3
@@ -225,7 +225,7 @@ def living_runs(table: Table, runtime: Runtime, *, is_plan: bool = False) -> fro
 
 
 class _Left:
-    """What a run has left that no plan keeps; of its files in the trash, which may be millions, no more than one name."""
+    """What a run has left that no plan keeps; of its files in the trash, which may be millions, only one name."""
 
     def __init__(self) -> None:
         self.files: list[str] = []
@@ -249,7 +249,7 @@ class _Left:
 def _left_by_the_dead(table: Table, runtime: Runtime, keep: str, *, is_plan: bool) -> tuple[list[str], int, str]:
     """What goes, how many files are in the trash to which no plan leads, and the first of these.
 
-    Of a run that keeps its plan no more is looked at than the head of that.
+    Of a run that keeps its plan only the head of that is looked at.
     """
     storage = table.storage
     directories: dict[str, list[str]] = {}

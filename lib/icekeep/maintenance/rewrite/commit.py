@@ -117,7 +117,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
 
     Attributes:
         files: what messages call the files of a group.
-        landed_groups_count: that are in a commit; what they hold is counted, and kept no longer.
+        landed_groups_count: that are in a commit; they are counted, and no longer held.
         deferred: groups that are left for another plan, since others changed what was to be replaced.
         conflict: the error of the first of them, `None` where nothing was deferred; also where there was no group.
         commits_count: that landed, and changed something.

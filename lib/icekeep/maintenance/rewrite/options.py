@@ -1,6 +1,6 @@
-"""Options that Iceberg's `rewrite_data_files` and `rewrite_position_delete_files` have in common, with their defaults.
+"""Options that Iceberg's `rewrite_data_files` and `rewrite_position_delete_files` have in common, and the sizes by them.
 
-Which files are too small or too large, and how many come of a group (reference: `SizeBasedFileRewritePlanner`). Pure.
+Which files are too small or too large, and how many come of a group, is Iceberg's rule (`SizeBasedFileRewritePlanner`). Pure.
 """
 
 from collections.abc import Callable, Iterable
@@ -122,7 +122,7 @@ def are_merged(files_count: int, input_bytes: int, min_input_files: int, sizes: 
 
 
 def least_output_bytes(files_count: int, sizes: FileSizes) -> float:
-    """How small one of the new files of a group may be, so that fewer would come neither of all of them nor of some.
+    """How small one of the new files of a group may be, so that neither all of them nor some would become fewer.
 
     A file of `min_bytes` is no candidate again. Smaller ones are, but `expected_output_files` of them are as many.
     """
@@ -130,7 +130,7 @@ def least_output_bytes(files_count: int, sizes: FileSizes) -> float:
 
 
 def _spread_bytes(sizes: FileSizes) -> float:
-    """Below this size on average, files take in what is too little for one of its own."""
+    """Below this average size, files take in a remainder too small for a file of its own."""
     return min(1.1 * sizes.target_bytes, sizes.write_max_bytes)
 
 

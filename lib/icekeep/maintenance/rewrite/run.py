@@ -472,7 +472,7 @@ class WrittenFiles:
             self._storage.delete_many(removed)
 
     def _file_of(self, name: str) -> str | None:
-        """The file of a name; `None` where that is none of this run's: others may write below the table, and so write names."""
+        """The file of a name; `None` where it is not one of this run's: others may write below the table, names too."""
         try:
             location = self._storage.read(name).decode()
         except (IcekeepError, UnicodeDecodeError):

@@ -192,9 +192,7 @@ def classify_unnamed(info: FileInfo, table: Table) -> FileVerdict:
     after_ms: int | None = None
     if not is_under(location, metadata.location):
         directory = location.rpartition("/")[0]
-        fate = (
-            f"`remove_orphan_files` takes it only where it is told `--location {directory}` or a directory above that"
-        )
+        fate = f"`remove_orphan_files` takes it only with `--location {directory}`, or a directory above that"
     elif hidden_names(metadata.location, metadata.partition_specs).mask(pa.array([location]))[0]:
         fate = "`remove_orphan_files` does not look at hidden names, so it stays"
     else:

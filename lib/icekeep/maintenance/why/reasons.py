@@ -150,7 +150,7 @@ class WhyResult(Rendered, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         file_path: as metadata spells it, or the store.
-        kind: as `file_kinds.FileKind`; `deletion vectors` for a Puffin file.
+        kind: as `reachable.FileKind`; `deletion vectors` for a Puffin file.
         answer: why it is there, or is not, and when it goes; a sentence or two.
         created_ms: when the store says that it was written, epoch milliseconds.
         partition: as people read it; empty for none.

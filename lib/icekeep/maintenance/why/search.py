@@ -1,4 +1,4 @@
-"""The manifests and entries of one file: what the path means that was asked for, and what names it.
+"""Finds one file by the path that was asked for: the manifests and entries that name it.
 
 Each manifest is read once, however many snapshots name it. One that cannot be read is reported, and all others are searched:
 what is not found then may be there all the same.

@@ -376,7 +376,7 @@ def open_stores(
     """The clients for the bucket or container of a location; `vended` are the same properties if they are renewed.
 
     Args:
-        roots: for keys of S3 with empty parts, those of an object and of the one that it is copied from (`roots.py`).
+        roots: for keys of S3 with empty parts, those of an object and of the one that it is copied from.
 
     Raises:
         ConfigError: a property makes no sense.

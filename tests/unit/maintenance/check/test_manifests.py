@@ -85,7 +85,7 @@ NO_COLUMNS = '{"type": "struct", "fields": []}'
     [
         ({"schema": None, "content": None}, "no 'schema', no 'content'"),
         ({"partition-spec": None, "partition-spec-id": None}, "no 'partition-spec', no 'partition-spec-id'"),
-        ({"schema": "[]"}, "a 'schema' that is none"),
+        ({"schema": "[]"}, "a 'schema' that is no schema"),
         ({"schema": NO_COLUMNS}, "a 'schema' without column 2, the source of partition field 'kind'"),
         ({"partition-spec": '{"spec-id": 0, "fields": []}'}, "a 'partition-spec' that is no list of partition fields"),
         ({"partition-spec": "[]", "schema": NO_COLUMNS}, "a 'partition-spec' of 0 fields, and partitions of 1"),

@@ -99,12 +99,12 @@ class TestPlan(PlanContract):
         [
             (
                 lambda world: update_sort_order(world.table, ["kind"]),
-                r"sort order is 2 \(\w+\) by now, and was 1 \(\w+\)",
+                r"sort order is 2 \(\w+\) now, and was 1 \(\w+\)",
             ),
             (lambda world: update_spec(world.table, [AddPartitionField("kind")]), "would be of partition spec 1"),
             (lambda world: update_schema(world.table, [AddColumn("more", "int")]), "schema is 1 .*, and was 0"),
             (with_property("write.parquet.compression-codec"), "write.parquet.compression-codec is snappy .* not set"),
-            (with_property("write.delete.granularity", "file"), "property write.delete.granularity is file by now"),
+            (with_property("write.delete.granularity", "file"), "property write.delete.granularity is file now"),
         ],
     )
     def test_what_decides_of_the_new_files_matters(
@@ -230,7 +230,7 @@ class TestPlan(PlanContract):
         world = self._filled()
         self.write(world, path)
         commit(world.table, ChangeProperties(updates={"write.target-file-size-bytes": "1000"}))
-        self.refused(world, path, "the table's property write.target-file-size-bytes is 1000 by now")
+        self.refused(world, path, "the table's property write.target-file-size-bytes is 1000 now")
 
     def test_of_a_branch_its_own_files_count(self, path: Path) -> None:
         world = self._filled()

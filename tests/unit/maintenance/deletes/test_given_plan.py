@@ -57,7 +57,7 @@ class TestPlan(PlanContract):
         update_schema(world.table, [AddColumn("more", "int")])
         assert self.apply(world, path, dry_run=True).status == "planned"
         commit(world.table, ChangeProperties(updates={"write.delete.format.default": "avro"}))
-        self.refused(world, path, "the table's property write.delete.format.default is avro by now, and was not set")
+        self.refused(world, path, "the table's property write.delete.format.default is avro now, and was not set")
 
     def test_a_conversion_cannot_be_planned_for(self, path: Path) -> None:
         world = Contract.fill(2)

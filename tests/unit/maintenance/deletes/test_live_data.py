@@ -75,7 +75,7 @@ def test_parts_that_tasks_put_into_storage_are_read_back(tmp_path, monkeypatch):
     whole = load_live_files(parts, storage)
     assert all(whole.get(path) == LiveFile(1) for path in paths)
     (tmp_path / "live.bin").write_bytes((tmp_path / "live.bin").read_bytes()[:-1])
-    with pytest.raises(InvalidTableError, match="plan anew"):
+    with pytest.raises(InvalidTableError, match="make a new plan"):
         load_live_files(parts, storage)
 
 

@@ -157,7 +157,7 @@ def test_a_drop_of_an_entry_that_names_no_metadata_file_is_work(monkeypatch):
 def test_what_others_did_meanwhile_is_not_dropped(monkeypatch):
     table = broken()
     monkeypatch.setattr(table.catalog, "find", lambda _: Pointer(f"{table.metadata_location}.old", table.storage))
-    with pytest.raises(ConflictError, match=r"is not dropped: its metadata is .* by now"):
+    with pytest.raises(ConflictError, match=r"is not dropped: its metadata is .* now"):
         asked(drop_unreadable, table)
     monkeypatch.undo()
     asked(drop_unreadable, table)

@@ -49,7 +49,7 @@ class TestPlan(PlanContract):
         world = self._filled()
         self.write(world, path)
         commit(world.table, ChangeProperties(updates={"write.manifest.compression-codec": "snappy"}))
-        self.refused(world, path, "the table's property write.manifest.compression-codec is snappy by now")
+        self.refused(world, path, "the table's property write.manifest.compression-codec is snappy now")
 
     def test_its_lines_are_runs_of_manifests(self, path: Path) -> None:
         world = self._filled()
