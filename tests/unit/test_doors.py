@@ -63,7 +63,6 @@ def test_the_name_of_a_whole_number_in_a_result_ends_with_its_unit():
     assert times == {
         "elapsed",
         "cpu",
-        "before",
         "after",
         "until",
         "created",

@@ -66,7 +66,7 @@ def test_snapshots_that_tags_and_branches_name_make_no_expiration_due():
 
 
 WITH_WORK = {
-    "compact": "compaction.test_job_contract:TestCompact",
+    "compact": "compact.test_job_contract:TestCompact",
     "rewrite_position_deletes": "deletes.test_job_contract:TestRewritePositionDeletes",
     "rewrite_manifests": "manifests.test_job_contract:TestRewriteManifests",
 }
@@ -100,7 +100,7 @@ def test_for_every_condition_a_run_of_the_job_makes_it_false_or_it_is_said_why_i
 
 
 OTHERS = {
-    "expire_snapshots": "expiration.test_job_contract:TestExpireSnapshots",
+    "expire_snapshots": "expire.test_job_contract:TestExpireSnapshots",
     "remove_orphan_files": "orphans.test_job_contract:TestRemoveOrphanFiles",
 }
 """Jobs that also see to what earlier runs left, so that nobody knows before whether they are idle."""
