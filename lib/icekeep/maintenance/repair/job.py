@@ -50,7 +50,7 @@ from icekeep.maintenance.saved_plans import (
 )
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import refuse_encrypted
-from icekeep.runs import Run as Run_of_runs
+from icekeep.runs import Run
 from icekeep.runs import new_run
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, StatisticsFile
@@ -502,7 +502,7 @@ def _reattach(again: Reattachment, request: RepairRequest, run_id: str) -> Repai
 
 
 def repair_unreadable(
-    catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run_of_runs | None = None, **arguments: Any
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run | None = None, **arguments: Any
 ) -> RepairResult:
     """`repair` of a table whose metadata does not load; nothing is done unless `accept_loss` names the faulty file.
 
@@ -524,7 +524,7 @@ def repair_unreadable(
 
 
 def plan_repair_unreadable(
-    catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run_of_runs | None = None, **arguments: Any
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run | None = None, **arguments: Any
 ) -> RepairPlan:
     """Say what `repair_unreadable` would do; raises what it raises before it commits."""
     request = RepairRequest(**arguments)
