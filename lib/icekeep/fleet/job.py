@@ -1,6 +1,6 @@
-"""The work itself: tables side by side in threads, the jobs of a table one after the other, whatever became of those before.
+"""Many tables in one run: looked at once, chosen, ordered, and worked on side by side in threads.
 
-Many tables in one run: looked at once, chosen, ordered, and worked on side by side. What fails is told, and ends nothing.
+The jobs of a table run one after the other, whatever the result of those before. What fails is reported, and ends nothing.
 """
 
 import threading

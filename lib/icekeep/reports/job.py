@@ -1,6 +1,6 @@
-"""The function `report`: tables of a catalog are chosen, and each looked at by itself; what fails is told, and ends nothing.
+"""The function `report`: tables of a catalog are chosen, and each is examined by itself; what fails is reported, and ends nothing.
 
-A report that is kept up to date: a table is read again where its metadata has moved, or was read long ago.
+A report that is kept up to date reads a table again where its metadata has moved, or was read long ago.
 """
 
 from collections.abc import Callable, Iterable, Sequence

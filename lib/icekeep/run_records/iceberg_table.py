@@ -1,6 +1,6 @@
 """Ended runs in an Iceberg table, which any engine can query.
 
-Runs that died, and so could append themselves to the Iceberg table of runs: the next run of many does it for them.
+A run that died cannot append itself: the next run over many tables does it.
 """
 
 from collections.abc import Iterable

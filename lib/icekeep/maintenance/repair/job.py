@@ -50,8 +50,7 @@ from icekeep.maintenance.saved_plans import (
 )
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import refuse_encrypted
-from icekeep.runs import Run
-from icekeep.runs import new_run
+from icekeep.runs import Run, new_run
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.updates import Update
