@@ -1,17 +1,17 @@
 """What ends a job early: SIGTERM, Ctrl-C and the death of spark-submit. The job unwinds and cleans up, and the status says why.
 
-**Signals.** The work is cancelled, and an exception unwinds the job.
-Spark installs a handler of its own for Ctrl-C that fails in the middle of a call to the JVM, so ours is put back when the
-session is there.
+**Signals.** The work is cancelled, and an exception unwinds the job. Spark installs a handler of its own for Ctrl-C that fails in
+the middle of a call to the JVM, so ours is put back when the session is there.
 
 A signal reaches the main thread alone. A job in a thread of a process that runs several ends where it reports a step, or where
 it sleeps: once, and not while it cleans up after something else, though that waits at most some seconds then for what is out of
 reach. So it is with a signal in a process that has one job: a second one breaks no clean-up that the first one began.
 
-**The death of spark-submit** is noticed by the Python driver that it started. Where `kill -9`, or a machine that runs out of memory, ends the JVM of spark-submit, the driver that it started lives on: its
-scheduler takes the run for dead and may start another, while finished work waits here to be committed. `commit` asks
-`Runtime.is_abandoned` right before each swap and commits nothing more. The watch below ends the process, as SIGTERM would,
-unless a call to the JVM fails first: then the job ends as unavailable.
+**The death of spark-submit** is noticed by the Python driver that it started. Where `kill -9`, or a machine that runs out of
+memory, ends the JVM of spark-submit, the driver that it started lives on: its scheduler takes the run for dead and may start
+another, while finished work waits here to be committed. `commit` asks `Runtime.is_abandoned` right before each swap and commits
+nothing more. The watch below ends the process, as SIGTERM would, unless a call to the JVM fails first: then the job ends as
+unavailable.
 
 What holds where:
 

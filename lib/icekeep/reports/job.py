@@ -1,4 +1,4 @@
-"""The function `report`: tables of a catalog are chosen, and each is examined by itself; what fails is reported, and ends nothing.
+"""The function `report`: tables of a catalog are chosen, each is examined by itself, and what fails is reported and ends nothing.
 
 A report that is kept up to date reads a table again where its metadata has moved, or was read long ago.
 """
