@@ -18,6 +18,7 @@ then is where it was. Any other is looked at again. A job that judges files by a
 always look.
 """
 
+import logging
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,6 +47,7 @@ from icekeep.errors import (
     SafetyError,
     TryAgainError,
     first_line,
+    one_line,
 )
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.delete.locations import (
@@ -63,6 +65,8 @@ from icekeep.spec.properties import data_directory
 from icekeep.spec.types import DAY_MS, MINUTE_MS
 from icekeep.storage.base import REQUESTS_AT_ONCE, answer_each
 from icekeep.storage.local.links import real_location
+
+_LOG = logging.getLogger(__name__)
 
 LOOK_MS = 5 * MINUTE_MS
 """A look that is older is made again."""
@@ -363,8 +367,10 @@ def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str,
 def _write_down(record: LookRecord, catalog: Catalog, at_ms: int, found: Iterable[Neighbour]) -> None:
     """Keep where tables lie, but for those that could not be loaded: they are looked at again."""
     known = [one for one in found if not one.problem]
-    with suppress(Exception):
+    try:
         record.keep_look(catalog.identity, at_ms, zlib.compress(msgspec.json.encode(known)))
+    except Exception as error:  # noqa: BLE001 - the next run looks again
+        _LOG.info("the look at catalog %s is not kept with the record of runs: %s", catalog.name, one_line(error))
 
 
 def _read_down(record: LookRecord, catalog: Catalog, max_age_ms: int) -> tuple[Neighbour, ...] | None:
