@@ -7,6 +7,7 @@ from pathlib import Path
 from icekeep.planning.spark import session
 from icekeep.planning.spark.session import LIMITS
 from icekeep.spec.types import GIB, MIB
+from icekeep.version import ICEKEEP_VERSION
 
 ROOT = Path(__file__).parents[2]
 SPARK = (ROOT / "docs" / "deploy" / "spark.md").read_text()
@@ -78,4 +79,4 @@ def test_every_extra_has_a_row():
 def test_the_wheel_that_pages_name_is_that_of_this_version():
     named = re.findall(r"icekeep-(\d+\.\d+\.\d+)-py3", INSTALL) + re.findall(r"icekeep:(\d+\.\d+\.\d+)", INDEX + SPARK)
     assert named
-    assert {*named} == {PROJECT["version"]}
+    assert {*named} == {ICEKEEP_VERSION}

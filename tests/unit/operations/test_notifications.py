@@ -240,7 +240,7 @@ def test_addresses_are_masked_where_the_configuration_is_shown(tmp_path, capsys)
         "${MAIL}",
         "slack://******",
     ]
-    assert "TIiaj" not in out + repr(parse_config((tmp_path / "conf" / "icekeep.yaml").read_text()).telling)
+    assert "TIiaj" not in out + repr(parse_config((tmp_path / "conf" / "icekeep.yaml").read_text()).telemetry)
 
 
 def test_what_other_software_says_of_an_address_has_no_token_but_its_host():
@@ -284,7 +284,7 @@ def test_what_is_wrong_in_the_configuration_is_told_without_the_address(tmp_path
 def test_the_addresses_that_the_page_shows_are_taken(monkeypatch):
     page = Path(__file__).parents[3] / "docs" / "notifications.md"
     [text] = configurations(page)
-    shown = [one.url for one in parse_config(text).telling.notifications]
+    shown = [one.url for one in parse_config(text).telemetry.notifications]
     assert len(shown) == 3
     shown += re.findall(r"`([a-z]+://[^`]+)`", page.read_text().partition("## When")[0])
     assert len(shown) >= 9

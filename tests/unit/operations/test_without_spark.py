@@ -144,4 +144,4 @@ main(["doctor", "--executors", "--output", "json"])
     said, told = run(code, tmp_path).stdout.splitlines()
     assert said == SAID
     asked = [one["message"] for one in json.loads(told)["result"]["findings"] if one["about"] == "executors"]
-    assert asked == [f"it cannot be checked: {SAID}"]
+    assert asked == [SAID]

@@ -100,7 +100,9 @@ def chosen_strategy(
         fields = build_sort_order(metadata.schema, keys).fields
         same = (order.order_id for order in metadata.sort_orders if _facts(order.fields) == _facts(fields))
         order_id, text = next(same, UNSORTED.order_id), _sort_text(fields, metadata.schema)
-        unknown = f"{text}: that is none of the table's sort orders, so the new files will not say that they are sorted"
+        unknown = (
+            f"{text}: that is not one of the table's sort orders, so the new files will not say that they are sorted"
+        )
         found = Strategy(
             text=text,
             ordering=Ordering(fields=fields),

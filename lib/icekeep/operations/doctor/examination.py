@@ -9,9 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icekeep.catalog.base import Catalog, Identifier, validate_namespace
 from icekeep.errors import NotFoundError, UsageError, one_line
@@ -60,6 +58,9 @@ from icekeep.planning.spark.session import SparkSource, started
 from icekeep.planning.spark.workers import executor_slots, is_local
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.open import open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Imported when their turn has come: they need PySpark or Arrow, and to miss these is what there is to tell.
 _LOOK_AT_EXECUTORS = "icekeep.operations.doctor.examination:look_at_executors"
@@ -328,7 +329,7 @@ def look_at_reach(notes: Notes, seen: Sequence[ExecutorAnswer], places: Sequence
             notes.tell(f"store {place.location}", "reached by executors", OK, "by all that were checked")
 
 
-def _session(source: SparkSource, sessions: list[SparkSession]) -> str:
+def _session(source: SparkSource, sessions: list["SparkSession"]) -> str:
     session = started(source)
     sessions.append(session)
     context = session.sparkContext
@@ -337,7 +338,7 @@ def _session(source: SparkSource, sessions: list[SparkSession]) -> str:
     return f"Spark {context.version}, master {context.master}, {slots} tasks at once in an executor, Java {java}"
 
 
-def _asked(spark: SparkSession, packages: Sequence[str], found: list[dict[str, Any]]) -> str:
+def _asked(spark: "SparkSession", packages: Sequence[str], found: list[dict[str, Any]]) -> str:
     found += executor_processes(spark, packages, _STEP)
     ours = described_process(())["python"]
     others = sorted({f"{one['python']} on {one['host']}" for one in found if _minor(one["python"]) != _minor(ours)})
@@ -350,7 +351,7 @@ def _asked(spark: SparkSession, packages: Sequence[str], found: list[dict[str, A
     return f"{', '.join(versions)} (executors: {len(found)}, hosts: {len(hosts)})"
 
 
-def _seen(spark: SparkSession, places: Sequence[StorePlace], seen: list[ExecutorAnswer]) -> str:
+def _seen(spark: "SparkSession", places: Sequence[StorePlace], seen: list[ExecutorAnswer]) -> str:
     asked = [(place.storage, place.location) for place in places]
     seen += executor_answers(spark, asked, _STEP)
     return f"icekeep can be imported (tasks: {len(seen)}, hosts: {len({one.host for one in seen})})"

@@ -127,7 +127,7 @@ def test_a_manifest_that_does_not_read_as_the_list_says_stays():
     found = Trashed(["manifests"])
     for path in found.manifests:
         found.damager.change_bytes(found.trashed(path), lambda data: data.__setitem__(-30, data[-30] ^ 0xFF))
-    found.stays(MANIFEST, "is not it")
+    found.stays(MANIFEST, "is not the missing one")
 
 
 def test_a_manifest_that_is_there_and_cannot_be_read_stays():
