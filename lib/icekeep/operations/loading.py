@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from icekeep.catalog.base import Catalog, Table, parse_identifier
@@ -30,7 +31,7 @@ def load_catalog(name: str | None = None, *, conf: str | None = None) -> Catalog
 
 def configured_catalogs(conf: str | None) -> Catalogs:
     """The catalogs that `load_catalog` knows; raises `ConfigError` where the file is wrong."""
-    return Catalogs(read_config(conf), spark_properties, os.environ, Path.cwd())
+    return Catalogs(read_config(conf), partial(current_properties, os.environ), os.environ, Path.cwd())
 
 
 def open_settings(
@@ -49,7 +50,3 @@ def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table
             return catalog.load(parse_identifier(reference.name))
     except NotFoundError as error:
         raise reference.not_found(error) from error
-
-
-def spark_properties() -> Mapping[str, str]:
-    return current_properties(os.environ)

@@ -323,9 +323,10 @@ def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str,
     `None` where there is none, or it has not seen all, or not this table. Tables whose names are new since the look are looked
     at, and so are those that have moved on, where their new metadata is known.
     """
-    looks, record, catalog = _SHARED.get(), _RECORD.get(), table.catalog
+    looks, catalog = _SHARED.get(), table.catalog
     # A name alone proves nothing after a day: its table may have been dropped, and another registered under it.
-    by_record = record is not None and max_age_ms > LOOK_MS and lists_pointers(catalog) is not None
+    record = None if lists_pointers(catalog) is None else _RECORD.get()
+    by_record = record is not None and max_age_ms > LOOK_MS
     if looks is None and not by_record:
         return None
     looks, runtime = looks or SharedLooks(), catalog.runtime

@@ -49,12 +49,12 @@ from icekeep.operations.doctor.places import (
     look_at_store,
 )
 from icekeep.operations.jobs import resolve
-from icekeep.operations.loading import configured_catalogs, open_settings, spark_properties
+from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.recording import records_of
 from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE, heap_bytes, python_memory
 from icekeep.planning.spark.executors import ExecutorAnswer, described_process, executor_answers, executor_processes
 from icekeep.planning.spark.failures import GIVE_ALL, GIVE_PACKAGE
-from icekeep.planning.spark.session import SparkSource, started
+from icekeep.planning.spark.session import SparkSource, current_properties, started
 from icekeep.planning.spark.workers import executor_slots, is_local
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.open import open_storage
@@ -216,7 +216,9 @@ def _has_executors(spark: "SparkSource", executors: bool) -> bool:
 
 
 def _configured_memory() -> str:
-    memory: str = resolve(_CONFIGURED_MEMORY)(spark_properties(), processors_count(), resolve(_MEMORY_BYTES)(1))
+    memory: str = resolve(_CONFIGURED_MEMORY)(
+        current_properties(os.environ), processors_count(), resolve(_MEMORY_BYTES)(1)
+    )
     return memory
 
 
