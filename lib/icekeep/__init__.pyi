@@ -86,6 +86,7 @@ from icekeep.maintenance.orphans.job import RemoveOrphanFilesPlan as RemoveOrpha
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult as RemoveOrphanFilesResult
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files as plan_remove_orphan_files
 from icekeep.maintenance.orphans.job import remove_orphan_files as remove_orphan_files
+from icekeep.maintenance.plans import PlanTotals as PlanTotals
 from icekeep.maintenance.repair.job import RepairedBranch as RepairedBranch
 from icekeep.maintenance.repair.job import RepairResult as RepairResult
 from icekeep.maintenance.repair.job import plan_repair as plan_repair
@@ -116,7 +117,6 @@ from icekeep.operations.doctor.driver import Finding as Finding
 from icekeep.operations.doctor.examination import doctor as doctor
 from icekeep.operations.loading import load_catalog as load_catalog
 from icekeep.operations.plan_files import ApplyResult as ApplyResult
-from icekeep.operations.plan_files import PlanTotals as PlanTotals
 from icekeep.operations.plan_files import PlanWritten as PlanWritten
 from icekeep.planning.memory import Memory as Memory
 from icekeep.planning.scan.explain import Explanation as Explanation

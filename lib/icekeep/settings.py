@@ -100,8 +100,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             for a job that no policy may ask for.
         run: does the work.
         plan: makes the plan that `--dry-run` shows; `None` for a job that changes nothing.
-        exact: hands out the real plan, all of it (`maintenance/saved_plans.py`): `--plan-out` makes a file of it, which `apply`
-            gives to `run` and `plan` as `given`; `None` for a job that changes nothing.
+        exact: hands out the real plan, all of it (`maintenance/plans.py`): `--plan-out` makes a file of it, which `apply`
+            gives to `run` and `plan` as `saved`; `None` for a job that changes nothing.
         options: the class of the job's options; `None` if it has none.
         check: holds the arguments against the table's metadata, beside what all jobs have in common; `None` for nothing.
         unreadable: called in place of `run` where the table's metadata cannot be loaded, with the catalog, the table's identifier

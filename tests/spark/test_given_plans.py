@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.errors import SafetyError
 from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.plans import read_plan_file
 from icekeep.operations.commands.applying import apply_plan, write_plan
-from icekeep.operations.plan_files import read_plan_file
 from icekeep.planning.spark.session import Engine
 from icekeep.runtime import SYSTEM
 from icekeep.spec.types import DAY_MS

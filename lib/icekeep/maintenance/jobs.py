@@ -22,7 +22,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import UsageError, one_line
 from icekeep.events import SILENT, Listener, Warned, unfailing
-from icekeep.maintenance.saved_plans import GivenPlan
+from icekeep.maintenance.plans import SavedPlan
 from icekeep.planning.spark.jobs import is_in_run, spark_run
 from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.rendered import Rendered
@@ -53,9 +53,9 @@ class JobRequest(_OnSpark, frozen=True, kw_only=True):
 
 
 class PlannedRequest(JobRequest, frozen=True, kw_only=True):
-    """What a job is asked with that can carry out a saved plan; `given` is `None` for a job that makes its own."""
+    """What a job is asked with that can carry out a saved plan; `saved` is `None` for a job that makes its own."""
 
-    given: GivenPlan | None = None
+    saved: SavedPlan | None = None
 
 
 class CommittingRequest(PlannedRequest, frozen=True, kw_only=True):

@@ -21,7 +21,8 @@ from icekeep.commit.retry import check_submitter
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
 from icekeep.events import StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.saved_plans import AlreadyApplied, GivenPlan, refuse_other_table, run_of_plan
+from icekeep.maintenance.plans import SavedPlan
+from icekeep.maintenance.preconditions import AlreadyApplied, refuse_other_table, run_of_plan
 from icekeep.operations.arguments import Command
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.configuration.file import read_config
@@ -60,14 +61,14 @@ class JobRun:
 
     Args:
         run: which run it is, where it has begun already; by default one that begins here.
-        given: the plan to carry out, or to look at, in place of a new one. Where it was carried out before, the result is
+        saved: the plan to carry out, or to look at, in place of a new one. Where it was carried out before, the result is
             `AppliedBefore`.
     """
 
     def __init__(
-        self, command: Command, job: Job, context: RunContext, run: Run | None = None, given: GivenPlan | None = None
+        self, command: Command, job: Job, context: RunContext, run: Run | None = None, saved: SavedPlan | None = None
     ) -> None:
-        self._command, self._job, self._context, self._run, self._given = command, job, context, run, given
+        self._command, self._job, self._context, self._run, self._saved = command, job, context, run, saved
         self._state, self._runtime, self._seams = context.state, context.runtime, context.seams
 
     def outcome(self) -> Outcome:
@@ -81,8 +82,8 @@ class JobRun:
         # A process that takes itself for abandoned would refuse to commit what hours of work made.
         check_submitter(runtime)
         run = self._run or new_run(command.name, runtime, policy=command.policy)
-        if self._given is not None:
-            run = run_of_plan(self._given, job.name, runtime)
+        if self._saved is not None:
+            run = run_of_plan(self._saved, job.name, runtime)
         state.start(command.name, command.arguments, runtime, run)
         state.is_read_only, state.changes_by_commits = command.dry_run, job.asks is CatalogChange.COMMIT
         context = self._context = self._context.in_run(command.conf)
@@ -97,7 +98,7 @@ class JobRun:
         if command.policy is not None:
             require_policy(catalogs.config, command.policy)
         # Wrong arguments are refused before a table is loaded.
-        now_ms = state.started_ms if self._given is None else self._given.created_ms
+        now_ms = state.started_ms if self._saved is None else self._saved.head.created_ms
         arguments = parse_arguments(command.arguments, job, now_ms)
         place = None if command.dry_run else place_of(catalogs, reference, context)
         # A run that has begun already has its pace too.
@@ -184,12 +185,12 @@ class JobRun:
         self, reference: TableReference, load: Callable[[], Any], arguments: Mapping[str, Any], *, is_plan: bool
     ) -> tuple[Any, Callable[["Session"], Any]]:
         """The table, `None` where it cannot be loaded and the job goes on without it, and the work, which may start Spark."""
-        job, given, to_file = self._job, self._given, self._command.plan_out is not None
+        job, saved, to_file = self._job, self._saved, self._command.plan_out is not None
         try:
             table = load()
         except InvalidTableError as error:
             function = job.plan_unreadable if is_plan else job.unreadable
-            if job.unreadable is None or given is not None or to_file or function is None:
+            if job.unreadable is None or saved is not None or to_file or function is None:
                 raise
             name, without, unreadable = parse_identifier(reference.name), resolve(function), error
             return None, lambda spark: without(
@@ -201,29 +202,29 @@ class JobRun:
                 **self._with(arguments),
             )
         except NotFoundError as error:
-            if given is None:
+            if saved is None:
                 raise
-            before = dropped_before(job.name, given, error, lambda: self._open(reference).identity)
+            before = dropped_before(job.name, saved, error, lambda: self._open(reference).identity)
             return None, lambda spark: before
         self._state.location = table.metadata.location
         if job.asks is not None:
             check_change(table.catalog, job.asks)
-        if given is None:
+        if saved is None:
             check_arguments(arguments, table.metadata)
             if job.check is not None:
                 resolve(job.check)(table.metadata, **arguments)
             function = job.exact if to_file else job.plan if is_plan else job.run
             return table, lambda spark: resolve(str(function))(table, spark.started, **self._with(arguments))
-        refuse_other_table(given, table)
+        refuse_other_table(saved, table)
 
-        def as_given(spark: "Session") -> Any:
+        def carry_out(spark: "Session") -> Any:
             function = str(job.plan if is_plan else job.run)
             try:
-                return resolve(function)(table, spark.started, given=given, **self._with(arguments))
+                return resolve(function)(table, spark.started, saved=saved, **self._with(arguments))
             except AlreadyApplied as found:
                 return applied_before(found)
 
-        return table, as_given
+        return table, carry_out
 
     def _with(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a job's function, with what all its functions take beside."""

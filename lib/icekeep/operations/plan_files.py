@@ -1,31 +1,18 @@
-"""Files of plans, which `--plan-out` writes and `apply` reads (`docs/plans.md`).
+"""`--plan-out`, which writes a job's plan to a file, and what `apply` says of one that is carried out (`docs/plans.md`)."""
 
-They are JSON lines, read from the first to the last with one line in memory:
-
-    {"format": "icekeep-plan", "version": 1, "icekeep": "0.1.0", "job": "compact", "table": "lake.db.events", ...}
-    {"do": "rewrite", "kind": "data file", "name": "...", "group": 0, "size_bytes": 4242, "state": "..."}
-    {"totals": {"lines_count": 1, ...}}
-    {"hash": "..."}
-
-The last line has the hash of all bytes before it. It holds off accidents and shows which plan it is, and is no signature: what
-a plan says is never trusted by those who carry it out.
-"""
-
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from hashlib import blake2b
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.summary import run_of
-from icekeep.decoding import from_json
 from icekeep.errors import NotFoundError, UsageError, argument
 from icekeep.events import SILENT, Listener
 from icekeep.health.prices import Prices
 from icekeep.maintenance import drop
-from icekeep.maintenance.saved_plans import AlreadyApplied, ExactPlan, GivenPlan, PlanLine
+from icekeep.maintenance.plans import FORMAT, VERSION, ExactPlan, PlanHead, PlanTotals, SavedPlan, write_lines
+from icekeep.maintenance.preconditions import AlreadyApplied
 from icekeep.operations.console.output import require_new_file, written_at_once
 from icekeep.operations.jobs import resolve
 from icekeep.rendered import Rendered
@@ -33,224 +20,6 @@ from icekeep.settings import Job, SettingKind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.times import moment_ms, whole_days
 from icekeep.version import ICEKEEP_VERSION
-
-FORMAT = "icekeep-plan"
-VERSION = 2
-"""Raised when a file can no longer be read by those who know the version before."""
-
-_DIGEST_BYTES = 16
-_LAST = re.compile(rb'\{"hash":"([0-9a-f]{32})"\}\n')
-_LINE_MAX_BYTES = 1 << 24
-_ENCODER = msgspec.json.Encoder()
-
-
-class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class PlanHead(_Record, frozen=True, kw_only=True):
-    """The first line.
-
-    Attributes:
-        icekeep: the version that wrote it.
-        table: its name, with that of the catalog in the configuration.
-        location, metadata_location, snapshot_id: of the table as it was, the last that of the head of `branch`.
-        created_ms: when the plan was made, epoch milliseconds; times in `arguments` are moments.
-        arguments: of the job, by the keywords of its function.
-        approve: the hash of what the job does, if it has one.
-        notes: what is done beside the lines.
-        catalog: the catalog's kind and address, whatever a configuration calls it.
-        decided_by: what of the table's metadata decides of the outcome, beside the lines. Files of version 1 have neither.
-    """
-
-    format: str
-    version: int
-    icekeep: str
-    job: str
-    table: str
-    table_uuid: str | None
-    location: str
-    metadata_location: str
-    branch: str
-    snapshot_id: int | None
-    created_ms: int
-    arguments: dict[str, Any]
-    approve: str | None
-    notes: tuple[str, ...]
-    catalog: str | None = None
-    decided_by: dict[str, str] | None = None
-
-
-class PlanTotals(_Record, frozen=True, kw_only=True):
-    """The last line but one: what all lines sum up to, and what they will take. `cost` where prices are configured.
-
-    Attributes:
-        files_count, files_bytes: that are rewritten, taken out or deleted, without those that are only applied.
-    """
-
-    lines_count: int = 0
-    files_count: int = 0
-    files_bytes: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
-    requests_count: int = 0
-    cpu_ms: int = 0
-    cost: float | None = None
-    currency: str | None = None
-
-
-class _Totals(_Record, frozen=True, kw_only=True):
-    totals: PlanTotals
-
-
-class _Version(msgspec.Struct):
-    format: str
-    version: int
-    icekeep: str = ""
-
-
-class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was read once, as a whole, and found to be what was written."""
-
-    path: str
-    head: PlanHead
-    totals: PlanTotals
-    hash: str
-
-    def lines(self) -> Iterator[PlanLine]:
-        """All that is done; read anew.
-
-        Raises:
-            UsageError: a line is none, or the file is not the one that was read.
-        """
-        left = self.totals.lines_count
-        hashing = blake2b(digest_size=_DIGEST_BYTES)
-        for number, line in enumerate(_raw_lines(self.path)):
-            if not _LAST.fullmatch(line):
-                hashing.update(line)
-            if not 1 <= number <= left:
-                continue
-            try:
-                yield from_json(line, PlanLine)
-            except msgspec.MsgspecError as error:
-                raise UsageError(f"line {number + 1} of plan {self.path!r} cannot be read: {error}") from None
-        if hashing.hexdigest() != self.hash:
-            raise _changed(self.path)
-
-
-def write_plan_file(path: str, head: PlanHead, lines: Iterable[PlanLine], totals: "Totals") -> PlanFile:
-    """Write a plan to a new file at once: a reader sees the whole of it or nothing.
-
-    Args:
-        totals: adds up the lines as they go by.
-
-    Raises:
-        UsageError: the file cannot be written, or is there already: somebody may have approved it.
-    """
-    require_new_file(path, "plan")
-    hashing = blake2b(digest_size=_DIGEST_BYTES)
-    with written_at_once(path, "plan", is_new=True) as stream:
-
-        def write(record: object) -> None:
-            line = _ENCODER.encode(record) + b"\n"
-            hashing.update(line)
-            stream.write(line)
-
-        write(head)
-        for line in lines:
-            totals.add(line)
-            write(line)
-        total = totals.total()
-        write(_Totals(totals=total))
-        digest = hashing.hexdigest()
-        stream.write(_ENCODER.encode({"hash": digest}) + b"\n")
-    return PlanFile(path=path, head=head, totals=total, hash=digest)
-
-
-def read_plan_file(path: str) -> PlanFile:
-    """Read a file as a whole, and hold it against its hash.
-
-    Raises:
-        NotFoundError: there is no such file.
-        UsageError: it is no plan, was cut off or changed, or is of a newer icekeep.
-    """
-    raw = _raw_lines(path)
-    first = next(raw, b"")
-    _refuse_foreign(first, path)
-    hashing = blake2b(digest_size=_DIGEST_BYTES)
-    before, last, count = b"", first, 1
-    for line in raw:
-        hashing.update(last)
-        before, last = last, line
-        count += 1
-    end = _LAST.fullmatch(last)
-    if end is None:
-        raise UsageError(f"plan {path!r} is cut off, or something was added at its end; write it anew with --plan-out")
-    digest = end[1].decode()
-    if digest != hashing.hexdigest():
-        raise _changed(path)
-    try:
-        head = from_json(first, PlanHead)
-        totals = from_json(before, _Totals).totals
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"plan {path!r} cannot be read: {error}") from None
-    if totals.lines_count != count - 3:
-        raise _changed(path)
-    return PlanFile(path=path, head=head, totals=totals, hash=digest)
-
-
-class Totals:
-    """What lines sum up to; a job says what they take."""
-
-    def __init__(self, costs: Mapping[str, Any]) -> None:
-        """Args:
-        costs: the other fields of `PlanTotals`.
-        """
-        self._costs = costs
-        self._lines_count = self._files_count = self._files_bytes = 0
-
-    def add(self, line: PlanLine) -> None:
-        self._lines_count += 1
-        if line.is_of_a_file:
-            self._files_count += 1
-            self._files_bytes += line.size_bytes or 0
-
-    def total(self) -> PlanTotals:
-        return PlanTotals(
-            lines_count=self._lines_count, files_count=self._files_count, files_bytes=self._files_bytes, **self._costs
-        )
-
-
-def _raw_lines(path: str) -> Iterator[bytes]:
-    try:
-        with open(path, "rb") as stream:
-            while line := stream.readline(_LINE_MAX_BYTES):
-                yield line
-    except FileNotFoundError:
-        raise NotFoundError(f"there is no plan {path!r}", path=path) from None
-    except OSError as error:
-        raise UsageError(f"cannot read plan {path!r}: {(error.strerror or '').lower()}", path=path) from error
-
-
-def _refuse_foreign(first: bytes, path: str) -> None:
-    try:
-        said = from_json(first, _Version)
-    except msgspec.MsgspecError:
-        said = _Version(format="", version=0)
-    if said.format != FORMAT:
-        raise UsageError(f"{path!r} is no plan of icekeep; `--plan-out` of a job writes one")
-    if said.version > VERSION:
-        raise UsageError(
-            f"plan {path!r} was written by a newer icekeep ({said.icekeep or 'unknown'}): it has format version "
-            f"{said.version}, and this one reads up to {VERSION}; apply it with that version"
-        )
-
-
-def _changed(path: str) -> UsageError:
-    return UsageError(
-        f"plan {path!r} was changed since it was written: its hash differs; write it anew with --plan-out"
-    )
-
 
 _SPARK_RUN = "icekeep.planning.spark.jobs:spark_run"
 
@@ -287,7 +56,11 @@ class PlanSource(msgspec.Struct, frozen=True, kw_only=True):
 def write_exact(
     path: str, exact: ExactPlan, source: PlanSource, prices: Prices | None, listener: Listener = SILENT
 ) -> PlanWritten:
-    """Write a job's plan to a file, all of it or nothing; raises `UsageError` where it cannot be written."""
+    """Write a job's plan to a file, all of it or nothing.
+
+    Raises:
+        UsageError: it cannot be written, or is there already: somebody may have approved it.
+    """
     cost = exact.cost
     costs: dict[str, Any] = msgspec.structs.asdict(cost)
     if prices is not None:
@@ -313,28 +86,14 @@ def write_exact(
     try:
         # Lines that are in Spark come from there by jobs of the same run.
         with resolve(_SPARK_RUN)(source.job, source.name, listener):
-            written = write_plan_file(path, head, exact.lines, Totals(costs))
+            require_new_file(path, "plan")
+            # At once: a reader sees the whole of it or nothing.
+            with written_at_once(path, "plan", is_new=True) as stream:
+                totals, digest = write_lines(stream, head, exact.lines, costs)
     finally:
         if exact.close is not None:
             exact.close()
-    return PlanWritten(path=path, hash=written.hash, totals=written.totals, notes=exact.notes)
-
-
-def given_of(file: PlanFile) -> GivenPlan:
-    head = file.head
-    return GivenPlan(
-        hash=file.hash,
-        created_ms=head.created_ms,
-        table_uuid=head.table_uuid,
-        location=head.location,
-        metadata_location=head.metadata_location,
-        snapshot_id=head.snapshot_id,
-        branch=head.branch,
-        approve=head.approve,
-        lines=file.lines,
-        catalog=head.catalog,
-        decided_by=head.decided_by,
-    )
+    return PlanWritten(path=path, hash=digest, totals=totals, notes=exact.notes)
 
 
 def absolute_arguments(job: Job, arguments: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
@@ -404,7 +163,7 @@ class ApplyResult(Rendered, frozen=True, kw_only=True):
 
 
 def applied_before(found: AlreadyApplied) -> AppliedBefore:
-    """What a job found that was given a plan of which nothing is left."""
+    """What a job found that carries out a plan of which nothing is left."""
     if not found.snapshots:
         return AppliedBefore(applied_before=str(found))
     newest = max(found.snapshots, key=lambda one: one.sequence_number)
@@ -413,7 +172,7 @@ def applied_before(found: AlreadyApplied) -> AppliedBefore:
     )
 
 
-def dropped_before(job: str, given: GivenPlan, missing: NotFoundError, identity: Callable[[], str]) -> AppliedBefore:
+def dropped_before(job: str, saved: SavedPlan, missing: NotFoundError, identity: Callable[[], str]) -> AppliedBefore:
     """That the table is gone which a plan drops.
 
     Args:
@@ -422,8 +181,8 @@ def dropped_before(job: str, given: GivenPlan, missing: NotFoundError, identity:
     if job != drop.JOB.name:
         raise missing
     asked = identity()
-    if given.catalog != asked:
-        made_in = "a catalog that it does not name" if given.catalog is None else repr(given.catalog)
+    if saved.head.catalog != asked:
+        made_in = "a catalog that it does not name" if saved.head.catalog is None else repr(saved.head.catalog)
         raise NotFoundError(
             f"{missing.message}, which is {asked!r}; the plan was made in {made_in}: name that catalog with --catalog, or "
             "make a new plan",

@@ -16,8 +16,8 @@ from icekeep.health.prices import Prices
 from icekeep.maintenance import compact as compaction
 from icekeep.maintenance import expire as expiration
 from icekeep.maintenance.expire.job import ExpireSnapshotsRequest
-from icekeep.maintenance.saved_plans import ExactPlan, PlanCost, PlanLine
-from icekeep.operations.plan_files import VERSION, PlanSource, absolute_arguments, given_of, read_plan_file, write_exact
+from icekeep.maintenance.plans import VERSION, ExactPlan, PlanCost, PlanLine, read_plan_file
+from icekeep.operations.plan_files import PlanSource, absolute_arguments, write_exact
 from icekeep.spec.filters.parsing import parse_where
 from kit.cases import cases, for_each
 
@@ -76,9 +76,9 @@ def test_what_was_written_is_read(path: Path) -> None:
     assert (told.hash, told.path, told.totals, told.notes) == (file.hash, str(path), file.totals, ("beside",))
     assert (file.totals.lines_count, file.totals.files_count, file.totals.files_bytes) == (3, 1, 5)
     assert (file.totals.read_bytes, file.totals.requests_count, file.totals.currency) == (5, 2, "EUR")
-    given = given_of(file)
-    assert (given.approve, given.snapshot_id, given.created_ms) == ("ff", 7, MADE.created_ms)
-    assert (given.catalog, given.decided_by) == (CATALOG, decided)
+    head = file.head
+    assert (head.approve, head.snapshot_id, head.created_ms) == ("ff", 7, MADE.created_ms)
+    assert (head.catalog, head.decided_by) == (CATALOG, decided)
     assert file.head.arguments == {"where": "id > 5"}
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -38,16 +38,17 @@ from icekeep.maintenance.compact.options import (
 from icekeep.maintenance.compact.order import chosen_strategy, order_summary
 from icekeep.maintenance.compact.plan import FileGroup, LeftAlone, RewritePlan, group_files, plan_locations
 from icekeep.maintenance.compact.planner import IN_PLAN, plan
-from icekeep.maintenance.compact.saved_plan import cost_of, exact_lines, plan_given
+from icekeep.maintenance.compact.saved_plan import cost_of, exact_lines, plan_saved
 from icekeep.maintenance.compact.tasks import GroupWork, Metrics, MetricsInParts, metrics_of
 from icekeep.maintenance.delete.neighbours import refuse_files_of_others
 from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.plans import ExactPlan
+from icekeep.maintenance.preconditions import NOTE_OF_REMOVALS, held_removals, of_data_files
 from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.rewrite.commit import keep_partial_result, warn_stopped_early
 from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
 from icekeep.maintenance.rewrite.run import WRITTEN, RewriteRun, retry_with_replan, run_name
-from icekeep.maintenance.saved_plans import NOTE_OF_REMOVALS, ExactPlan, held_removals, of_data_files
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.workers import Workers, chosen_workers, warn_of_memory
@@ -207,7 +208,7 @@ class CompactionRun:
         return CompactionRun(table, self._request, self.runtime, only, self._number + 1)
 
     def plan(self, directory: str | None) -> RewritePlan:
-        """The groups, those of the plan that was given if one was; `directory` as for `planner.plan`.
+        """The groups, those of the saved plan if there is one; `directory` as for `planner.plan`.
 
         Raises:
             SafetyError: a file that is to be read lies in a place of another table.
@@ -220,8 +221,8 @@ class CompactionRun:
         return planned
 
     def _planned(self, directory: str | None) -> RewritePlan:
-        if self._request.given is not None:
-            return plan_given(self.scan, self.spark, self.strategy, self.options, self._request.given, directory)
+        if self._request.saved is not None:
+            return plan_saved(self.scan, self.spark, self.strategy, self.options, self._request.saved, directory)
         return plan(
             self.scan,
             self.spark,
@@ -326,14 +327,14 @@ class CompactionRun:
         """The delete files that the commits take out of the table as it is, as `foreseen_removals` says.
 
         Raises:
-            SafetyError: the plan that was given names one that is not among them.
+            SafetyError: the saved plan names one that is not among them.
         """
-        found, given = foreseen_removals(self.table, planned, self.options, methods), self._request.given
-        return found if found is None or given is None else held_removals(given, found, self.table.metadata)
+        found, saved = foreseen_removals(self.table, planned, self.options, methods), self._request.saved
+        return found if found is None or saved is None else held_removals(saved, found, self.table.metadata)
 
     def only_dangling(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> frozenset[Digest] | None:
         """Which of the delete files that reach nothing may go; `None` for all. Raises as `removals`."""
-        found = None if self._request.given is None else self.removals(planned, methods)
+        found = None if self._request.saved is None else self.removals(planned, methods)
         return None if found is None else frozenset(map(entry_digest, found))
 
     def commits(
@@ -413,7 +414,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
         verify: compare the content of the rows that went in with that of the new files, read from storage again, before
             anything is committed; where they differ nothing is, and the new files are kept. The numbers of rows are always
             compared.
-        given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
+        saved: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
         snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
 
     Raises:
@@ -424,7 +425,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
             landed the result is `partial` instead, and a warning says what failed.
         ConflictError: others kept changing files that were to be replaced, however often these were planned again
             (`commit.retry.num-retries`).
-        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more; or a
+        SafetyError: the table was dropped and made again meanwhile, or moved; or the saved plan does not hold any more; or a
             file that is to be read lies in a place of another table.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
@@ -432,11 +433,11 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
     run = CompactionRun(table, request, runtime)
     for warning in run.strategy.warnings:
         listener.on(Warned(warning))
-    swept_count = sweep_runs(table, runtime, keep=run.run_id, listener=listener) if request.given is None else 0
+    swept_count = sweep_runs(table, runtime, keep=run.run_id, listener=listener) if request.saved is None else 0
     plans = _Plans(run, listener)
     with keep_partial_result(plans.has_landed, plans.end_early):
         retry_with_replan(
-            table, plans.plan_and_commit, what=plans.what, listener=listener, only_once=request.given is not None
+            table, plans.plan_and_commit, what=plans.what, listener=listener, only_once=request.saved is not None
         )
     return msgspec.structs.replace(plans.result(), swept_files_count=swept_count)
 
@@ -453,29 +454,10 @@ def plan_compact(table: Table, request: CompactRequest) -> RewriteDataFilesPlan:
 @takes(CompactRequest, "compact")
 def exact_compact(table: Table, request: CompactRequest) -> ExactPlan:
     """What `compact` with the same arguments would do, with all files; raises as it does, and writes nothing."""
-    foreseen = _foreseen(table, request, IN_PLAN)
-    planned, removed = foreseen.planned, foreseen.removed
-    return ExactPlan(
-        shown=foreseen.shown,
-        branch=planned.branch,
-        snapshot_id=planned.snapshot_id,
-        lines=exact_lines(planned, foreseen.methods, removed or (), table.storage),
-        decided_by=of_data_files(table.metadata),
-        cost=cost_of(foreseen.shown.estimated),
-        notes=(NOTE_OF_REMOVALS,) if removed is None else (),
-    )
+    return _foreseen(table, request, IN_PLAN)
 
 
-class _Foreseen(NamedTuple):
-    """A plan, and what it is made of; `removed` as `CompactionRun.removals` says."""
-
-    shown: RewriteDataFilesPlan
-    planned: RewritePlan
-    methods: dict[int, GroupMethod]
-    removed: list[ManifestEntry] | None
-
-
-def _foreseen(table: Table, request: CompactRequest, directory: str | None) -> _Foreseen:
+def _foreseen(table: Table, request: CompactRequest, directory: str | None) -> ExactPlan:
     run = CompactionRun(table, request, table.runtime)
     planned = run.plan(directory)
     for note in planned.notes:
@@ -484,10 +466,18 @@ def _foreseen(table: Table, request: CompactRequest, directory: str | None) -> _
     methods = run.methods(planned, workers)
     removed = run.removals(planned, methods)
     shown = preview(planned, methods, removed, run.estimated(planned, methods, workers))
-    if request.given is None:
+    if request.saved is None:
         swept_count = sweep_runs(table, table.runtime, keep="", listener=request.listener, is_plan=True)
         shown = msgspec.structs.replace(shown, swept_files_count=swept_count)
-    return _Foreseen(shown, planned, methods, removed)
+    return ExactPlan(
+        shown=shown,
+        branch=planned.branch,
+        snapshot_id=planned.snapshot_id,
+        lines=exact_lines(planned, methods, removed or (), table.storage),
+        decided_by=of_data_files(table.metadata),
+        cost=cost_of(shown.estimated),
+        notes=(NOTE_OF_REMOVALS,) if removed is None else (),
+    )
 
 
 @takes(CompactRequest)

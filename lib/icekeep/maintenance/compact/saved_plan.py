@@ -18,7 +18,7 @@ from icekeep.maintenance.compact.options import CompactionEstimate, RewriteDataF
 from icekeep.maintenance.compact.order import Strategy
 from icekeep.maintenance.compact.plan import FileGroup, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compact.planner import IN_PLAN, BinPacker, group_rules, path_of_group, plan_of
-from icekeep.maintenance.saved_plans import (
+from icekeep.maintenance.plans import (
     APPLY,
     EQUALITY_DELETES,
     GROUP,
@@ -26,9 +26,11 @@ from icekeep.maintenance.saved_plans import (
     REMOVE,
     REWRITE,
     VECTOR,
-    GivenPlan,
     PlanCost,
     PlanLine,
+    SavedPlan,
+)
+from icekeep.maintenance.preconditions import (
     already,
     delete_file_line,
     hold_decided,
@@ -152,12 +154,12 @@ def _digest(facts: tuple[object, ...], more: bytes = b"") -> bytes:
     return blake2b(repr(facts).encode() + more, digest_size=_DIGEST_BYTES).digest()
 
 
-def plan_given(
+def plan_saved(
     scan: Scan,
     spark: SparkSource,
     strategy: Strategy,
     options: RewriteDataFilesOptions,
-    given: GivenPlan,
+    saved: SavedPlan,
     directory: str | None,
 ) -> RewritePlan:
     """The groups of a saved plan, of the files as the scan has them.
@@ -178,7 +180,7 @@ def plan_given(
     rules = msgspec.structs.replace(rules, space=None)
     rows = (
         (line.name, line.group, place)
-        for place, line in enumerate(given.lines())
+        for place, line in enumerate(saved.lines())
         if line.kind == FILE and line.group is not None
     )
     named = pa.Table.from_batches(record_batches(rows, _ROWS), _ROWS)
@@ -197,16 +199,16 @@ def plan_given(
         )
         for one in packer.packed(files)[0]
     }
-    order = _held_order(groups, given, scan)
-    hold_decided(given, metadata, of_data_files(metadata))
-    return plan_of([groups[number] for number in order], scan, rules, given.branch)
+    order = _held_order(groups, saved, scan)
+    hold_decided(saved, metadata, of_data_files(metadata))
+    return plan_of([groups[number] for number in order], scan, rules, saved.head.branch)
 
 
-def _saved_groups(given: GivenPlan) -> Iterator[tuple[PlanLine, dict[str, str]]]:
+def _saved_groups(saved: SavedPlan) -> Iterator[tuple[PlanLine, dict[str, str]]]:
     """The line of each group, and the states of its files by path; of a large plan no more is held."""
     current: PlanLine | None = None
     states: dict[str, str] = {}
-    for line in given.lines():
+    for line in saved.lines():
         if line.kind == GROUP:
             if current is not None:
                 yield current, states
@@ -217,15 +219,15 @@ def _saved_groups(given: GivenPlan) -> Iterator[tuple[PlanLine, dict[str, str]]]
         yield current, states
 
 
-def _held_order(groups: Mapping[int, FileGroup], given: GivenPlan, scan: Scan) -> list[int]:
+def _held_order(groups: Mapping[int, FileGroup], saved: SavedPlan, scan: Scan) -> list[int]:
     """The numbers of the groups that are to be done, in the order of the plan; each is held against it."""
     metadata, storage = scan.table.metadata, scan.table.storage
-    has_landed = bool(landed(given, metadata))
+    has_landed = bool(landed(saved, metadata))
     order: list[int] = []
     gone: list[str] = []
     changed: list[str] = []
     others: list[str] = []
-    for line, states in _saved_groups(given):
+    for line, states in _saved_groups(saved):
         assert line.group is not None
         group = groups.get(line.group)
         if group is None and has_landed:
@@ -248,9 +250,9 @@ def _held_order(groups: Mapping[int, FileGroup], given: GivenPlan, scan: Scan) -
     if not problems and others:
         problems.append(f"{others[0]} by the table's properties as they are now")
     if problems:
-        raise moved(given, metadata, "; ".join(problems), gone_count=len(gone), changed_count=len(changed))
+        raise moved(saved, metadata, "; ".join(problems), gone_count=len(gone), changed_count=len(changed))
     if has_landed and not order:
-        raise already(given, metadata)
+        raise already(saved, metadata)
     return order
 
 

@@ -18,7 +18,8 @@ from icekeep.maintenance.delete.locations import DeletableLocations
 from icekeep.maintenance.delete.plan_file import ClassifiedGarbage, combined_digest, digest_of, readable
 from icekeep.maintenance.delete.reachable import GARBAGE, Mask, among, with_checksums
 from icekeep.maintenance.jobs import FILE_CPU_MS
-from icekeep.maintenance.saved_plans import AlreadyApplied, GivenPlan, PlanCost, PlanLine, moved, some_of
+from icekeep.maintenance.plans import PlanCost, PlanLine, SavedPlan
+from icekeep.maintenance.preconditions import AlreadyApplied, moved, some_of
 from icekeep.planning.spark.rows import record_batches, streamed
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage, head_many
@@ -48,13 +49,13 @@ class SavedFiles(msgspec.Struct, frozen=True):
 class SavedDeletion(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be deleted, as it was planned; `digest` is that of all files, whose parts have their own."""
 
-    plan: GivenPlan
+    plan: SavedPlan
     files: SavedFiles
     files_count: int
     digest: str
 
     @classmethod
-    def of(cls, plan: GivenPlan) -> "SavedDeletion":
+    def of(cls, plan: SavedPlan) -> "SavedDeletion":
         """The files of a plan."""
         keys: list[Keys] = [np.empty(0, np.int64)]
         digests: list[str] = []
@@ -103,7 +104,7 @@ class SavedDeletion(msgspec.Struct, frozen=True, kw_only=True):
         raise moved(self.plan, table.metadata, problem, missing_count=missing_count)
 
 
-def _deletions(plan: GivenPlan) -> Iterator[PlanLine]:
+def _deletions(plan: SavedPlan) -> Iterator[PlanLine]:
     return (line for line in plan.lines() if line.do == DELETE)
 
 

@@ -45,11 +45,12 @@ from icekeep.maintenance.deletes.plan import (
 )
 from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.plans import ExactPlan
+from icekeep.maintenance.preconditions import of_delete_files
 from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.rewrite.commit import keep_partial_result
 from icekeep.maintenance.rewrite.groups import run_groups
 from icekeep.maintenance.rewrite.run import RewriteRun, retry_with_replan, run_name
-from icekeep.maintenance.saved_plans import ExactPlan, of_delete_files
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.session import limits_of
@@ -94,7 +95,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         branch: whose delete files are rewritten, and where that is committed; no other branch moves.
         convert_equality_deletes: turn equality deletes into deletes of positions first (`convert_equality_deletes` in
             `equality` says how), in a commit of its own.
-        given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
+        saved: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
         snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
 
     Raises:
@@ -111,7 +112,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
     listener = request.listener
     run = _Run(table, request)
     swept_count = 0
-    if request.given is None:
+    if request.saved is None:
         swept_count = sweep_runs(table, table.runtime, keep=run.run_id, listener=listener)
     converted = None
     if request.convert_equality_deletes:
@@ -190,7 +191,7 @@ def check_arguments(metadata: TableMetadata, request: RewritePositionDeletesRequ
 def _shown(run: "_Run", planned: DeletesPlan) -> RewritePositionDeletesPlan:
     """A plan for people. As in the run, a group counts as one that reaches nothing only if its rows show that."""
     table, swept_count = run.table, 0
-    if run.given is None:
+    if run.saved is None:
         swept_count = sweep_runs(table, table.runtime, keep="", listener=run.listener, is_plan=True)
     groups = []
     for group in planned.groups:
@@ -210,7 +211,7 @@ class _Run:
         check_arguments(table.metadata, options=self.options)
         head_to_commit_to(table.metadata, request.branch)
         self.spark = request.spark
-        self.where, self.branch, self.given = request.where, request.branch, request.given
+        self.where, self.branch, self.saved = request.where, request.branch, request.saved
         self.run_id = run_name(table)
         self.directory = own_directory(table.metadata, f"plans/{self.run_id}")
         self._has_stored = False
@@ -218,7 +219,7 @@ class _Run:
     def plan(self, directory: str | None) -> DeletesPlan:
         """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`."""
         scan = open_scan(self.table, where=self.where, ref=self.branch, for_commit=True)
-        planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory, given=self.given)
+        planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory, saved=self.saved)
         self._has_stored = self._has_stored or planned.has_stored
         named = ([read.entry.data_file.file_path for read in group.files] for group in planned.groups)
         refuse_files_of_others(self.table, named)
@@ -268,7 +269,7 @@ class _Plans:
 
         with keep_partial_result(lambda: committer.has_landed, lambda error: committer.end_early(error, self._planned)):
             try:
-                only_once = run.given is not None
+                only_once = run.saved is not None
                 retry_with_replan(
                     run.table, self._plan_and_commit, what=what, listener=run.listener, only_once=only_once
                 )

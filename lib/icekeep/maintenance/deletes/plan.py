@@ -26,14 +26,8 @@ from icekeep.maintenance.deletes.live_rows import (
     position_deletes,
 )
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes
-from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files, in_job_order
-from icekeep.maintenance.saved_plans import (
-    GROUP,
-    REMOVE,
-    REWRITE,
-    GivenPlan,
-    PlanCost,
-    PlanLine,
+from icekeep.maintenance.plans import GROUP, REMOVE, REWRITE, PlanCost, PlanLine, SavedPlan
+from icekeep.maintenance.preconditions import (
     already,
     delete_file_line,
     hold_decided,
@@ -42,6 +36,7 @@ from icekeep.maintenance.saved_plans import (
     of_delete_files,
     some_of,
 )
+from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files, in_job_order
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
@@ -211,7 +206,7 @@ def cost_of(plan: DeletesPlan) -> PlanCost:
 
 
 def saved_deletes(
-    deletes: PositionDeletes, given: GivenPlan, metadata: TableMetadata, becomes: str
+    deletes: PositionDeletes, saved: SavedPlan, metadata: TableMetadata, becomes: str
 ) -> tuple[list[tuple[Partition, list[Candidate]]], tuple[ReadFile, ...]]:
     """The groups and the dangling files of a saved plan, without what an earlier run of it has committed.
 
@@ -221,8 +216,8 @@ def saved_deletes(
     """
     found = {_state(one.read): (partition, one) for partition, some in deletes.by_partition.items() for one in some}
     dangling = {_state(read): read for read in deletes.dangling}
-    has_landed = bool(landed(given, metadata))
-    lines = [*given.lines()]
+    has_landed = bool(landed(saved, metadata))
+    lines = [*saved.lines()]
     by_group: dict[int, list[PlanLine]] = defaultdict(list)
     for line in lines:
         if line.group is not None and line.kind != GROUP:
@@ -239,15 +234,15 @@ def saved_deletes(
         problem = (
             f"{counted_doing(len(gone), 'delete files', 'are')} gone, or not what {before}, such as {some_of(gone)}"
         )
-        raise moved(given, metadata, problem, gone_count=len(gone))
+        raise moved(saved, metadata, problem, gone_count=len(gone))
     if any(len({found[line.state][0] for line in group}) > 1 for group in groups):
-        raise moved(given, metadata, "delete files of several partitions would become one")
+        raise moved(saved, metadata, "delete files of several partitions would become one")
     others = {line.says.get("becomes") for line in lines if line.kind == GROUP} - {becomes}
     if others:
-        raise moved(given, metadata, f"the delete files would become {becomes} now")
+        raise moved(saved, metadata, f"the delete files would become {becomes} now")
     if has_landed and not groups and not removed:
-        raise already(given, metadata)
-    hold_decided(given, metadata, of_delete_files(metadata))
+        raise already(saved, metadata)
+    hold_decided(saved, metadata, of_delete_files(metadata))
     chosen = [(found[group[0].state][0], [found[line.state][1] for line in group]) for group in groups]
     return chosen, tuple(dangling[line.state] for line in removed)
 
@@ -284,14 +279,14 @@ def plan(
     *,
     branch: str,
     directory: str | None = None,
-    given: GivenPlan | None = None,
+    saved: SavedPlan | None = None,
 ) -> DeletesPlan:
     """Say what a run does with the position deletes of a scan of a branch.
 
     Args:
         directory: of this run alone, where tasks put the live data files if these are many; the caller
             removes what is in it in the end. With `None`, for a preview, that is kept nowhere.
-        given: a saved plan: its groups, in place of those that would be chosen.
+        saved: a saved plan: its groups, in place of those that would be chosen.
     """
     metadata, snapshot = scan.table.metadata, scan.version.snapshot
     rules = group_rules(metadata, options)
@@ -304,8 +299,8 @@ def plan(
         return planned
     deletes = position_deletes(scan, spark, directory)
     wanted, dangling = groups_of(deletes, rules), deletes.dangling
-    if given is not None:
-        wanted, dangling = saved_deletes(deletes, given, metadata, becomes_of(metadata.format_version))
+    if saved is not None:
+        wanted, dangling = saved_deletes(deletes, saved, metadata, becomes_of(metadata.format_version))
     refuse_unknown_transforms({spec_id for (spec_id, _), _ in wanted}, metadata.specs_by_id)
     asking = [
         one

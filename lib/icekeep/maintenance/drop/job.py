@@ -6,7 +6,7 @@ Of a table whose metadata does not load the catalog forgets the name alone: only
 none is deleted, and a purge is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from shlex import quote
@@ -28,9 +28,8 @@ from icekeep.errors import (
 )
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.maintenance.check.metadata import last_sound
-from icekeep.maintenance.delete.garbage import Garbage
 from icekeep.maintenance.delete.lease import PlanLease, holding, new_lease
-from icekeep.maintenance.delete.locations import DeletableLocations, check_roots, named_roots
+from icekeep.maintenance.delete.locations import check_roots, named_roots
 from icekeep.maintenance.delete.neighbours import Neighbours
 from icekeep.maintenance.delete.options import ReclaimOptions, accepted_names, checked_options
 from icekeep.maintenance.delete.pending import PendingPlans
@@ -68,8 +67,9 @@ from icekeep.maintenance.drop.pending import (
     writable_purges_directory,
 )
 from icekeep.maintenance.jobs import JobResult, PlannedRequest, takes
+from icekeep.maintenance.plans import TABLE, ExactPlan, PlanLine
+from icekeep.maintenance.preconditions import moved
 from icekeep.maintenance.rewrite.run import run_name
-from icekeep.maintenance.saved_plans import TABLE, ExactPlan, PlanLine, moved
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.rendered import Rendered
 from icekeep.runs import Run
@@ -170,12 +170,12 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
         accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and lie elsewhere.
         options: `max-deletes-per-second` and `reclaim.roots`.
-        given: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
+        saved: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
 
     Raises:
         SafetyError: the table has `gc.enabled=false`, another table lies where this one does or cannot be loaded, or the
             plan is not the approved one: nothing is dropped. Only a purge asks. Or somebody committed since a plan was made
-            that was given.
+            that was saved.
         ConflictError: another table has the name now or, for a purge, somebody committed: nothing is dropped.
         UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
@@ -185,7 +185,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     listener = request.listener
     approve = _held_approval(table, request)
     if not request.purge:
-        location = None if request.given is None else table.metadata_location
+        location = None if request.saved is None else table.metadata_location
         kept = _dropped(table, location)
         _refuse_lost(table, kept)
         return DropResult(metadata_location=kept or None)
@@ -279,7 +279,7 @@ def _deletion_run(
 @takes(DropRequest, "drop")
 def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
     """Say what `drop_table` with the same arguments would delete; raises as it does."""
-    shown = _foreseen(table, request).plan
+    shown: DropPlan = _foreseen(table, request).shown
     approve = _held_approval(table, request)
     if shown.hash is not None:
         refuse_unapproved(approve, shown.hash, "nothing would be dropped")
@@ -289,42 +289,19 @@ def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
 @takes(DropRequest, "drop")
 def exact_drop_table(table: Table, request: DropRequest) -> ExactPlan:
     """What `drop_table` with the same arguments would delete, all of it; raises as it does."""
-    foreseen = _foreseen(table, request)
-    shown, garbage = foreseen.plan, foreseen.garbage
-    head = table.metadata.head(MAIN)
-    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.locations, table.storage)
-    beside = (
-        PlanLine(do=DELETE, kind=file.kind, name=file.location, size_bytes=file.size_bytes) for file in foreseen.beside
-    )
-    return ExactPlan(
-        shown=shown,
-        snapshot_id=None if head is None else head.snapshot_id,
-        lines=chain([PlanLine(do="drop", kind=TABLE, name=table.name, state=table.metadata_location)], files, beside),
-        approve=shown.hash,
-        cost=deletion_cost(shown.deleted_files_count),
-    )
+    return _foreseen(table, request)
 
 
-class _Foreseen(NamedTuple):
-    """A plan, and what it is made of; `garbage` is `None` where nothing is purged."""
-
-    plan: DropPlan
-    garbage: Garbage | None = None
-    beside: Sequence[GarbageFile] = ()
-    found: ClassifiedGarbage = ClassifiedGarbage()
-    locations: DeletableLocations = DeletableLocations(())
-
-
-def _foreseen(table: Table, request: DropRequest) -> _Foreseen:
+def _foreseen(table: Table, request: DropRequest) -> ExactPlan:
     checked = _allowed(table, request)
     if not request.purge:
-        return _Foreseen(DropPlan(is_purged=False))
+        return _exact(table, DropPlan(is_purged=False), ())
     around = checked_neighbours(table, checked.roots, request.listener, accepted_names(request.accept_unreadable))
     run = _deletion_run(table, request, checked, around, None)
     garbage, beside = all_garbage(table, request.spark), _beside(table)
     draft = PlanDraft(job=JOB.name, run="", accepted=around.accepted)
     found = run.classified(garbage, draft, None, _rest_of(table), beside=garbage_table(beside))
-    finished_count = foreseen_purges(run) if request.approve is None and request.given is None else 0
+    finished_count = foreseen_purges(run) if request.approve is None and request.saved is None else 0
     shown = DropPlan(
         is_purged=True,
         finished_files_count=finished_count,
@@ -338,7 +315,19 @@ def _foreseen(table: Table, request: DropRequest) -> _Foreseen:
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.accepted,
     )
-    return _Foreseen(shown, garbage, beside, found, run.locations)
+    lines = (PlanLine(do=DELETE, kind=file.kind, name=file.location, size_bytes=file.size_bytes) for file in beside)
+    return _exact(table, shown, chain(deletion_lines(garbage, found, run.locations, table.storage), lines))
+
+
+def _exact(table: Table, shown: DropPlan, files: Iterable[PlanLine]) -> ExactPlan:
+    head = table.metadata.head(MAIN)
+    return ExactPlan(
+        shown=shown,
+        snapshot_id=None if head is None else head.snapshot_id,
+        lines=chain([PlanLine(do="drop", kind=TABLE, name=table.name, state=table.metadata_location)], files),
+        approve=shown.hash,
+        cost=deletion_cost(shown.deleted_files_count),
+    )
 
 
 def _beside(table: Table) -> list[GarbageFile]:
@@ -347,14 +336,14 @@ def _beside(table: Table) -> list[GarbageFile]:
 
 
 def _held_approval(table: Table, request: DropRequest) -> str | None:
-    """The hash of what may go; a plan that was given is of this very version of the table, or refused."""
-    given = request.given
-    if given is None:
+    """The hash of what may go; a saved plan is of this very version of the table, or refused."""
+    saved = request.saved
+    if saved is None:
         return request.approve
-    if given.metadata_location != table.metadata_location:
-        problem = f"its metadata is in {table.metadata_location!r} now, and was in {given.metadata_location!r}"
-        raise moved(given, table.metadata, problem)
-    return given.approve
+    if saved.head.metadata_location != table.metadata_location:
+        problem = f"its metadata is in {table.metadata_location!r} now, and was in {saved.head.metadata_location!r}"
+        raise moved(saved, table.metadata, problem)
+    return saved.head.approve
 
 
 @takes(DropRequest, "drop")

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -11,9 +11,8 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Warned
-from icekeep.maintenance.delete.garbage import Garbage
 from icekeep.maintenance.delete.lease import safe_now_ms
-from icekeep.maintenance.delete.locations import DeletableLocations, check_roots, named_roots
+from icekeep.maintenance.delete.locations import check_roots, named_roots
 from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.maintenance.delete.options import ExpirationOptions, asked_trash_days, checked_options, trash_days
 from icekeep.maintenance.delete.pending import PendingPlans, finish_pending, foreseen_pending, not_finished
@@ -37,8 +36,8 @@ from icekeep.maintenance.expire.plan import (
 )
 from icekeep.maintenance.expire.run import Expiration, ExpirationRun
 from icekeep.maintenance.jobs import JobResult, PlannedRequest, or_warned, takes
+from icekeep.maintenance.plans import ExactPlan
 from icekeep.maintenance.rewrite.alive import sweep_runs
-from icekeep.maintenance.saved_plans import ExactPlan
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
@@ -213,13 +212,13 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
             skips_trash=asked_trash_days(self.trash) == 0,
             other_roots=around.other_roots,
             approve=approve,
-            saved=None if self.given is None else SavedDeletion.of(self.given),
+            saved=None if self.saved is None else SavedDeletion.of(self.saved),
         )
 
     @property
     def finishes_earlier(self) -> bool:
-        """Whether the run also deals with what earlier runs left: where a plan is approved or given, that is all that goes."""
-        return self.approve is None and self.given is None and cleanup_level(self.clean) is CleanupLevel.ALL
+        """Whether the run also deals with what earlier runs left: where a plan is approved or saved, that is all that goes."""
+        return self.approve is None and self.saved is None and cleanup_level(self.clean) is CleanupLevel.ALL
 
 
 @takes(ExpireSnapshotsRequest)
@@ -243,11 +242,11 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         approve: the hash of a plan (`plan_expire_snapshots`): exactly that goes, or nothing; nor does what earlier runs left.
         trust_manifest_list: go on although a snapshot's summary counts other files than its manifest list.
         options: `deletion.options.ExpirationOptions`.
-        given: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
+        saved: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
 
     Raises:
         SafetyError: the table has `gc.enabled=false`, another table has this very location or is this one, a writer needs one of
-            `snapshot_ids`, the plan is not the approved one or not what was given, or not everything that is retained can be
+            `snapshot_ids`, the plan is not the approved one or not the saved one, or not everything that is retained can be
             read: nothing is deleted.
         UsageError: `snapshot_ids` names the head of a reference.
         UnsupportedError: the table is of a kind that cannot be expired yet.
@@ -259,12 +258,12 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     """
     refuse_if_gc_is_disabled(table)
     checked = _checked(table.metadata, request)
-    spark, listener, saved = request.spark, request.listener, request.given
+    spark, listener, saved = request.spark, request.listener, request.saved
     around = neighbours(table, roots=checked.roots, refuses_overlap=False, is_asked_daily=True, listener=listener)
     now_ms = safe_now_ms(table, table.runtime)
     change = request.change(table, checked, now_ms)
     reader = SparkManifestReader(spark, table.storage)
-    approve = request.approve if saved is None else saved.approve
+    approve = request.approve if saved is None else saved.head.approve
     run = DeletionRun.of(table, spark, request.deletion(checked, around, approve), listener, now_ms)
     earlier = PendingPlans()
     if saved is not None:
@@ -298,41 +297,21 @@ def plan_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> Expi
 
     Nothing is written: plans of earlier runs stay as they are, and only our clock is asked what time it is.
     """
-    return _foreseen(table, request).plan
+    return _foreseen(table, request).shown
 
 
 @takes(ExpireSnapshotsRequest, "expire_snapshots")
 def exact_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExactPlan:
     """What `expire_snapshots` with the same arguments would do, with all files; raises as it does, and writes nothing."""
-    foreseen = _foreseen(table, request)
-    metadata, plan, garbage = table.metadata, foreseen.plan, foreseen.garbage
-    head = metadata.head(MAIN)
-    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.locations, table.storage)
-    return ExactPlan(
-        shown=plan,
-        snapshot_id=None if head is None else head.snapshot_id,
-        lines=chain(expired_lines(metadata, foreseen.expired), files),
-        approve=plan.hash,
-        cost=deletion_cost(plan.deleted_files_count + plan.left_files_count),
-    )
-
-
-class _Foreseen(NamedTuple):
-    """A plan, and what it is made of; `garbage` is `None` where nothing expires."""
-
-    plan: ExpireSnapshotsPlan
-    expired: Expired
-    garbage: Garbage | None
-    found: ClassifiedGarbage
-    locations: DeletableLocations
+    return _foreseen(table, request)
 
 
 def _expired(
     request: ExpireSnapshotsRequest, metadata: TableMetadata, change: ExpireSnapshots, reader: ManifestReader
 ) -> Expired:
     """What leaves the metadata, with a warning of what stays until somebody does something about it."""
-    if request.given is not None:
-        return expired_as_saved(request.given, metadata, lambda: change.expired(metadata, reader))
+    if request.saved is not None:
+        return expired_as_saved(request.saved, metadata, lambda: change.expired(metadata, reader))
     expired = change.expired(metadata, reader)
     counts = Counter((kept.writer, kept.branch) for kept in expired.kept if kept.key == ADDED_VECTORS)
     for (writer, branch), count in counts.items():
@@ -346,7 +325,7 @@ def _expired(
     return expired
 
 
-def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
+def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> ExactPlan:
     metadata, spark, listener = table.metadata, request.spark, request.listener
     refuse_if_gc_is_disabled(table)
     checked = _checked(metadata, request)
@@ -355,7 +334,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
     change = request.change(table, checked, now_ms)
     expired = _expired(request, metadata, change, SparkManifestReader(spark, table.storage))
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
-    approve = request.approve if request.given is None else None
+    approve = request.approve if request.saved is None else None
     run = DeletionRun.of(table, spark, request.deletion(checked, around, approve), listener, now_ms)
     draft = expiration_draft(_draft(table, request, checked), expired)
     garbage, found, refusal = None, ClassifiedGarbage(), "nothing would be expired"
@@ -390,7 +369,15 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.unreadable,
     )
-    return _Foreseen(plan, expired, garbage, found, run.locations)
+    head = metadata.head(MAIN)
+    files = () if garbage is None else deletion_lines(garbage, found, run.locations, table.storage)
+    return ExactPlan(
+        shown=plan,
+        snapshot_id=None if head is None else head.snapshot_id,
+        lines=chain(expired_lines(metadata, expired), files),
+        approve=plan.hash,
+        cost=deletion_cost(plan.deleted_files_count + plan.left_files_count),
+    )
 
 
 def _draft(table: Table, request: ExpireSnapshotsRequest, options: ExpirationOptions) -> PlanDraft:

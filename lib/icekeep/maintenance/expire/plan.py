@@ -24,18 +24,8 @@ from icekeep.maintenance.delete.reachable import (
 )
 from icekeep.maintenance.delete.run import DeletionRun
 from icekeep.maintenance.expire.holdings import RefHoldings
-from icekeep.maintenance.saved_plans import (
-    REFERENCE,
-    SCHEMA,
-    SNAPSHOT,
-    SPEC,
-    AlreadyApplied,
-    GivenPlan,
-    PlanLine,
-    definition,
-    moved,
-    some_of,
-)
+from icekeep.maintenance.plans import REFERENCE, SCHEMA, SNAPSHOT, SPEC, PlanLine, SavedPlan
+from icekeep.maintenance.preconditions import AlreadyApplied, definition, moved, some_of
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import spec_to_json
@@ -263,7 +253,7 @@ def expired_lines(metadata: TableMetadata, expired: Expired) -> Iterator[PlanLin
         yield PlanLine(do="remove", kind=kind, name=str(number), state=_definitions(metadata)[kind][number])
 
 
-def expired_as_saved(saved: GivenPlan, metadata: TableMetadata, select: Callable[[], Expired]) -> Expired:
+def expired_as_saved(saved: SavedPlan, metadata: TableMetadata, select: Callable[[], Expired]) -> Expired:
     """What leaves the metadata by a saved plan, all of which must be there, and may still go.
 
     Args:

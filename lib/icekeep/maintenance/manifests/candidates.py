@@ -25,14 +25,8 @@ from icekeep.maintenance.manifests.ranges import (
 from icekeep.maintenance.manifests.records import RunWriter
 from icekeep.maintenance.manifests.rules import RewriteRules, manifests_that_match
 from icekeep.maintenance.manifests.survey import Weight, cut_weights, survey
-from icekeep.maintenance.rewrite.options import WELL_SIZED
-from icekeep.maintenance.saved_plans import (
-    GROUP,
-    REMOVE,
-    REWRITE,
-    GivenPlan,
-    PlanCost,
-    PlanLine,
+from icekeep.maintenance.plans import GROUP, REMOVE, REWRITE, PlanCost, PlanLine, SavedPlan
+from icekeep.maintenance.preconditions import (
     already,
     delete_file_line,
     hold_decided,
@@ -41,6 +35,7 @@ from icekeep.maintenance.saved_plans import (
     of_manifests,
     some_of,
 )
+from icekeep.maintenance.rewrite.options import WELL_SIZED
 from icekeep.planning.spark.session import SparkSource
 from icekeep.planning.transcode import PartitionPart, RecordTarget, needs_bounds
 from icekeep.spec.manifests.read import lacks_counts
@@ -105,9 +100,9 @@ class ManifestCandidates(msgspec.Struct, frozen=True, kw_only=True):
 class SavedManifests:
     """The manifests of a saved plan: which are clustered together, and which hold nothing and go."""
 
-    def __init__(self, given: GivenPlan) -> None:
-        self._given = given
-        lines = [*given.lines()]
+    def __init__(self, saved: SavedPlan) -> None:
+        self._saved = saved
+        lines = [*saved.lines()]
         self._runs = {line.group: line for line in lines if line.kind == GROUP}
         self._manifests = {line.name: line for line in lines if line.kind == MANIFEST}
 
@@ -120,15 +115,15 @@ class SavedManifests:
         """
         there = {one.manifest_path: one.manifest_length for one in listed}
         gone = [name for name, line in self._manifests.items() if there.get(name) != line.size_bytes]
-        if len(gone) == len(self._manifests) and landed(self._given, metadata):
-            raise already(self._given, metadata)
+        if len(gone) == len(self._manifests) and landed(self._saved, metadata):
+            raise already(self._saved, metadata)
         gone = [name for name in gone if self._manifests[name].do == REWRITE]
         if not gone:
-            hold_decided(self._given, metadata, of_manifests(metadata))
+            hold_decided(self._saved, metadata, of_manifests(metadata))
             return
         manifests, are = counted(len(gone), "manifests"), "is" if len(gone) == 1 else "are"
         problem = f"{manifests} to rewrite {are} gone, such as {some_of(gone)}"
-        raise moved(self._given, metadata, problem, gone_count=len(gone))
+        raise moved(self._saved, metadata, problem, gone_count=len(gone))
 
     def runs(self, some: Sequence[ManifestFile]) -> list[tuple[int, list[ManifestFile]]]:
         """Of some manifests, of one spec and content, those that are clustered, by the number of their run."""
@@ -149,7 +144,7 @@ class SavedManifests:
         planned = self._runs[number].says.get("expected_manifests_count")
         if planned != expected_count:
             problem = f"{counted(expected_count, 'manifests')} would come of group {number}, and {planned} were planned"
-            raise moved(self._given, metadata, problem)
+            raise moved(self._saved, metadata, problem)
 
 
 def exact_lines(
@@ -228,10 +223,10 @@ def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: in
     matching = manifests_that_match(rules.where, listed, metadata, now_ms)
     chooser = _Chooser(table, rules, spark, reader, listed)
     kinds = [(spec_id, content) for spec_id in rules.spec_ids for content in ManifestContent]
-    if rules.given is None:
+    if rules.saved is None:
         groups = [chooser.group(spec_id, content, matching) for spec_id, content in kinds]
     else:
-        saved = SavedManifests(rules.given)
+        saved = SavedManifests(rules.saved)
         saved.check(listed, metadata)
         groups = [chooser.saved_group(spec_id, content, saved) for spec_id, content in kinds]
     return ManifestCandidates(

@@ -11,7 +11,6 @@ job that is mostly over in seconds two commits.
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
@@ -40,11 +39,12 @@ from icekeep.maintenance.manifests.execute import (
     rewritten,
 )
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
+from icekeep.maintenance.plans import ExactPlan
+from icekeep.maintenance.preconditions import held_removals, of_manifests
 from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.rewrite.run import RewriteRun, retry_with_replan, run_name, undoing
-from icekeep.maintenance.saved_plans import ExactPlan, held_removals, of_manifests
 from icekeep.rendered import Rendered
-from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
+from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.values import value_from_bytes
@@ -122,7 +122,7 @@ def _rewrite(
             listener.on(StepFinished("rewriting manifests", note))
             gains, workload = _gains(table, rules, chosen, done, listener)
             only_dangling = None
-            if rules.given is not None:
+            if rules.saved is not None:
                 only_dangling = frozenset(entry_digest(e) for one in _dangling(table, rules) for e in one.entries)
             change = msgspec.structs.replace(
                 _dropping(rules.branch),
@@ -173,10 +173,10 @@ def _dangling(table: Table, rules: RewriteRules) -> list[RemovedDeletes]:
     if not rules.options.remove_dangling_deletes:
         return []
     found = removed_deletes(lambda: _dropping(rules.branch), table, rules.branch)
-    if rules.given is None:
+    if rules.saved is None:
         return found
     entries = [entry for one in found for entry in one.entries]
-    held = {entry_digest(entry) for entry in held_removals(rules.given, entries, table.metadata)}
+    held = {entry_digest(entry) for entry in held_removals(rules.saved, entries, table.metadata)}
     left = [RemovedDeletes(one.manifest, tuple(e for e in one.entries if entry_digest(e) in held)) for one in found]
     return [one for one in left if one.entries]
 
@@ -243,28 +243,10 @@ def plan_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Re
 @takes(RewriteManifestsRequest, "rewrite_manifests")
 def exact_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> ExactPlan:
     """What `rewrite_manifests` would do with these arguments, with all manifests; raises as it does, and writes nothing."""
-    shown, chosen, removed = _foreseen(table, request)
-    runs = [(group, run) for group in chosen.groups for run in group.runs]
-    empty = [manifest for group in chosen.groups for manifest in group.empty]
-    return ExactPlan(
-        shown=shown,
-        branch=request.branch,
-        snapshot_id=chosen.snapshot_id,
-        lines=exact_lines(runs, empty, removed),
-        decided_by=of_manifests(table.metadata),
-        cost=cost_of([run for _, run in runs]),
-    )
+    return _foreseen(table, request)
 
 
-class _Foreseen(NamedTuple):
-    """A plan, and what it is made of; `removed` are the delete files that go, by their entries."""
-
-    shown: RewriteManifestsPlan
-    chosen: ManifestCandidates
-    removed: list[ManifestEntry]
-
-
-def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
+def _foreseen(table: Table, request: RewriteManifestsRequest) -> ExactPlan:
     rules = checked_rules(table.metadata, request)
     chosen = candidates(table, rules, request.spark, table.runtime.now_ms())
     report_none_chosen(chosen, request.listener)
@@ -278,7 +260,7 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
     others = [one for one in dangling if one.manifest.manifest_path not in chosen_paths]
     others_entries_count = sum(one.manifest.live_files_count or 0 for one in others)
     swept_count = 0
-    if request.given is None:
+    if request.saved is None:
         swept_count = sweep_runs(table, table.runtime, keep="", listener=request.listener, is_plan=True)
     shown = RewriteManifestsPlan(
         branch=request.branch,
@@ -297,7 +279,16 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
         rewritten_manifests=tuple(_planned_manifest(manifest, table.metadata) for manifest in chosen.replaced),
         added_manifests=tuple(_planned_manifest(manifest, table.metadata) for one in done for manifest in one.added),
     )
-    return _Foreseen(shown, chosen, removed)
+    runs = [(group, run) for group in chosen.groups for run in group.runs]
+    empty = [manifest for group in chosen.groups for manifest in group.empty]
+    return ExactPlan(
+        shown=shown,
+        branch=request.branch,
+        snapshot_id=chosen.snapshot_id,
+        lines=exact_lines(runs, empty, removed),
+        decided_by=of_manifests(table.metadata),
+        cost=cost_of([run for _, run in runs]),
+    )
 
 
 def _planned_manifest(manifest: ManifestFile, metadata: TableMetadata) -> PlannedManifest:
@@ -350,7 +341,7 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         use_caching: as Iceberg's; entries are read once here.
         branch: whose manifests are rewritten, and where that is committed; no other branch moves.
         options: `options.RewriteManifestsOptions`.
-        given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
+        saved: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
         snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
 
     Raises:
@@ -367,7 +358,7 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
     def rewrite(now: Table, number: int) -> RewriteManifestsResult:
         return _rewrite(now, request, checked_rules(now.metadata, request), number)
 
-    listener, only_once, swept_count = request.listener, request.given is not None, 0
+    listener, only_once, swept_count = request.listener, request.saved is not None, 0
     # Arguments that do not hold are refused before anything is removed.
     checked_rules(table.metadata, request)
     if not only_once:

@@ -15,7 +15,7 @@ from icekeep.errors import ExpressionError, NotFoundError, UsageError, argument
 from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.saved_plans import GivenPlan
+from icekeep.maintenance.plans import SavedPlan
 from icekeep.planning.scan.plan import (
     bound_filter,
     data_manifests,
@@ -213,7 +213,7 @@ def _names(field_id: int, predicates: Sequence[BoundPredicate], schema: Schema, 
 class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
     """Which manifests are to be rewritten, and how; `sort_by` and `workload` are not both given.
 
-    A saved plan that is `given` names them, in place of the rest.
+    A `saved` plan names them, in place of the rest.
     """
 
     spec_ids: tuple[int, ...]
@@ -222,7 +222,7 @@ class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
     workload: tuple[str, ...]
     branch: str
     options: RewriteManifestsOptions
-    given: GivenPlan | None = None
+    saved: SavedPlan | None = None
 
     def sort_of(self, metadata: TableMetadata, spec_id: int, content: ManifestContent) -> tuple[SortPart, ...]:
         """What the entries of a spec are clustered by; delete files by partitions alone, since bounds say nothing of them."""
@@ -284,7 +284,7 @@ def checked_rules(metadata: TableMetadata, request: RewriteManifestsRequest) -> 
         workload=tuple(filters),
         branch=request.branch,
         options=parse_options(RewriteManifestsOptions, request.options or {}),
-        given=request.given,
+        saved=request.saved,
     )
     for one in rules.spec_ids:
         rules.sort_of(metadata, one, ManifestContent.DATA)

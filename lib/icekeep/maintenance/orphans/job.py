@@ -48,9 +48,9 @@ from icekeep.maintenance.orphans.compare import (
 )
 from icekeep.maintenance.orphans.listing import RowKeeper, keeping_rows
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
+from icekeep.maintenance.plans import ExactPlan
 from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.rewrite.run import run_name
-from icekeep.maintenance.saved_plans import ExactPlan
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
@@ -471,13 +471,13 @@ class RemoveOrphanFilesRequest(PlannedRequest, frozen=True, kw_only=True):
             spelling=spelling(self.equal_schemes, self.equal_authorities),
             mode=mismatch_mode(self.prefix_mismatch_mode),
             trash=days,
-            approve=self.approve if self.given is None else self.given.approve,
+            approve=self.approve if self.saved is None else self.saved.head.approve,
             force=self.force,
             trust_manifest_list=self.trust_manifest_list,
             max_concurrent_deletes=self.max_concurrent_deletes,
             accept_unreadable=accepted_names(self.accept_unreadable),
             options=checked_options(OrphanOptions, self.options, self.max_concurrent_deletes, days),
-            saved=None if self.given is None else SavedDeletion.of(self.given),
+            saved=None if self.saved is None else SavedDeletion.of(self.saved),
         )
 
 
@@ -513,7 +513,7 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
         options: `max-orphan-ratio`, `max-deletes-per-second`, `reclaim.roots`, `grace`; `ignore-metadata-of`, uuids of dead
             tables, whose metadata files are garbage once they are as old as other orphans. The table's own uuid means metadata
             that is further on than the current one, of a commit that died before it landed.
-        given: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
+        saved: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
 
     Raises:
         UsageError: `older_than` is less than a day ago, or an argument cannot be what it is.

@@ -18,6 +18,8 @@ from icekeep.maintenance.check.faults import REACHING_NOTHING
 from icekeep.maintenance.check.job import known_numbers
 from icekeep.maintenance.delete.plan_file import refuse_unapproved
 from icekeep.maintenance.jobs import CommittingRequest, JobResult, takes
+from icekeep.maintenance.plans import FAULT, PART, ExactPlan, PlanLine, SavedPlan
+from icekeep.maintenance.preconditions import AlreadyApplied, already, landed, moved
 from icekeep.maintenance.repair import JOB
 from icekeep.maintenance.repair.losses import MergedVectors
 from icekeep.maintenance.repair.metadata import COUNTERS
@@ -37,17 +39,6 @@ from icekeep.maintenance.repair.planner import planned
 from icekeep.maintenance.repair.reattach import NEEDS_EARLIER, Reattachment, plan_reattachment, read_pointed, reattached
 from icekeep.maintenance.repair.trash import bring_back
 from icekeep.maintenance.rewrite.run import retry_with_replan, run_name
-from icekeep.maintenance.saved_plans import (
-    FAULT,
-    PART,
-    AlreadyApplied,
-    ExactPlan,
-    GivenPlan,
-    PlanLine,
-    already,
-    landed,
-    moved,
-)
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.runs import Run, new_run
@@ -136,12 +127,12 @@ class RepairRun:
         request = self._request
         again = _reattachment(now, self._scope, request)
         if again is not None:
-            _check_saved(request.given, again.plan, frozenset(), now.metadata)
+            _check_saved(request.saved, again.plan, frozenset(), now.metadata)
             return _reattach(again, request, self.run_id)
         found = planned(now, self._scope, request.spark, request.listener)
         self._plans.append(found)
-        if request.given is not None:
-            _check_saved(request.given, found.plan, found.parts, now.metadata, has_begun=bool(self.mended))
+        if request.saved is not None:
+            _check_saved(request.saved, found.plan, found.parts, now.metadata, has_begun=bool(self.mended))
         elif number == 1:
             request.check_approved(found.plan, "nothing is changed")
         elif request.approve is not None and not found.parts <= self._plans[0].parts:
@@ -341,7 +332,7 @@ def _lines(plan: RepairPlan, parts: Iterable[str]) -> Iterator[PlanLine]:
 
 
 def _check_saved(
-    saved: GivenPlan | None,
+    saved: SavedPlan | None,
     plan: RepairPlan,
     parts: frozenset[str],
     metadata: TableMetadata,
@@ -357,7 +348,7 @@ def _check_saved(
         SafetyError: it is not that, nor what an earlier run of the plan has left of it.
         AlreadyApplied: nothing of it is to be done any more.
     """
-    if saved is None or plan.hash == saved.approve:
+    if saved is None or plan.hash == saved.head.approve:
         return
     lines = [line for line in saved.lines() if line.do == _DO]
     faults = {line.state: line for line in lines if line.kind == FAULT}
@@ -400,7 +391,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         fault: numbers of kinds of faults, as `check` shows them.
         accept_loss: locations of files that may be lost, or whose rows readers may lose. Nothing is lost that is not named.
         approve: the hash of a plan (`plan_repair`): exactly that is done, or nothing.
-        given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
+        saved: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
         snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
 
     Raises:
@@ -435,7 +426,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
 def plan_repair(table: Table, request: RepairRequest) -> RepairPlan:
     """Say what `repair` would do with these arguments; raises what it raises before it commits."""
     plan, parts = _foreseen(table, request)
-    _check_saved(request.given, plan, parts, table.metadata)
+    _check_saved(request.saved, plan, parts, table.metadata)
     return plan
 
 

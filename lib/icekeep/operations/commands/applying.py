@@ -1,4 +1,4 @@
-"""`apply`: the file of a plan -> the job that made it, which is given the plan."""
+"""`apply`: the file of a plan -> the job that made it, which carries it out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,8 @@ import msgspec
 from icekeep.catalog.base import Catalog, Table, parse_identifier
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.saved_plans import AlreadyApplied, refuse_other_table, run_of_plan
+from icekeep.maintenance.plans import SavedPlan, read_plan_file
+from icekeep.maintenance.preconditions import AlreadyApplied, refuse_other_table, run_of_plan
 from icekeep.names import without_catalog
 from icekeep.operations.arguments import Command
 from icekeep.operations.console.values import plain_values
@@ -18,14 +19,11 @@ from icekeep.operations.outcomes import Outcome
 from icekeep.operations.plan_files import (
     AppliedBefore,
     ApplyResult,
-    PlanFile,
     PlanSource,
     PlanWritten,
     absolute_arguments,
     applied_before,
     dropped_before,
-    given_of,
-    read_plan_file,
     write_exact,
 )
 from icekeep.operations.run_context import RunContext
@@ -49,7 +47,7 @@ def apply_command(command: Command, context: RunContext, file: str, dry_run: boo
         dry_run=dry_run,
         arguments=plan.head.arguments,
     )
-    outcome = JobRun(own, job, context, given=given_of(plan)).outcome()
+    outcome = JobRun(own, job, context, saved=plan).outcome()
     result = _result(plan, outcome.status, outcome.result)
     return msgspec.structs.replace(outcome, job=command.name, status=result.status, result=result)
 
@@ -95,17 +93,17 @@ def apply_plan(
     """
     check_source(spark)
     file = read_plan_file(path)
-    job, given = _job_of(file), given_of(file)
+    job = _job_of(file)
     try:
         table = catalog.load(parse_identifier(without_catalog(file.head.table)))
     except NotFoundError as missing:
-        return _result(file, "done", dropped_before(job.name, given, missing, lambda: catalog.identity))
-    refuse_other_table(given, table)
+        return _result(file, "done", dropped_before(job.name, file, missing, lambda: catalog.identity))
+    refuse_other_table(file, table)
     function = resolve(str(job.plan if dry_run else job.run))
-    arguments = parse_arguments(file.head.arguments, job, given.created_ms)
-    mine = table.for_run(run_of_plan(given, job.name, table.runtime))
+    arguments = parse_arguments(file.head.arguments, job, file.head.created_ms)
+    mine = table.for_run(run_of_plan(file, job.name, table.runtime))
     try:
-        result = function(mine, spark, listener=listener, given=given, **arguments)
+        result = function(mine, spark, listener=listener, saved=file, **arguments)
     except AlreadyApplied as found:
         return _result(file, "done", applied_before(found))
     return _result(file, "planned" if dry_run else getattr(result, "status", "done"), result)
@@ -129,7 +127,7 @@ def _known(name: str) -> Job:
     return job
 
 
-def _job_of(file: PlanFile) -> Job:
+def _job_of(file: SavedPlan) -> Job:
     """The job whose plan it is; raises `UsageError` where there is none, or it is not told what the plan tells it."""
     job = _known(file.head.job)
     unknown = sorted(file.head.arguments.keys() - {setting.argument for setting in job.settings})
@@ -141,7 +139,7 @@ def _job_of(file: PlanFile) -> Job:
     return job
 
 
-def _result(file: PlanFile, status: str, result: Any) -> ApplyResult:
+def _result(file: SavedPlan, status: str, result: Any) -> ApplyResult:
     found = ApplyResult(status=status, job=file.head.job, plan_hash=file.hash)
     if isinstance(result, AppliedBefore):
         return msgspec.structs.replace(

@@ -14,8 +14,8 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
 from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.saved_plans import NOTE_OF_REMOVALS
-from icekeep.operations.plan_files import read_plan_file
+from icekeep.maintenance.plans import read_plan_file
+from icekeep.maintenance.preconditions import NOTE_OF_REMOVALS
 from icekeep.spec.evolution import AddColumn, AddPartitionField, RemovePartitionField
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.verbs import (

@@ -10,7 +10,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
-from icekeep.operations.plan_files import read_plan_file
+from icekeep.maintenance.plans import read_plan_file
 from icekeep.spec.evolution import AddColumn
 from icekeep.tables.verbs import update_schema, upgrade_format_version
 from kit.no_spark import no_spark

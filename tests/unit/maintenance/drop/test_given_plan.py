@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contracts.plan_contract import PlanContract
-from icekeep.operations.plan_files import read_plan_file
+from icekeep.maintenance.plans import read_plan_file
 from kit.job_world import World
 from unit.maintenance.drop.test_job_contract import TestDrop as Contract
 from unit.maintenance.drop.test_job_contract import files_of_the_table

@@ -10,7 +10,7 @@ from icekeep.catalog.base import Committed
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.expire.job import expire_snapshots
-from icekeep.operations.plan_files import read_plan_file
+from icekeep.maintenance.plans import read_plan_file
 from icekeep.spec.evolution import AddColumn, AddPartitionField
 from icekeep.spec.types import DAY_MS, STRING
 from icekeep.spec.updates import RemovePartitionSpecs, RemoveSchemas, Update

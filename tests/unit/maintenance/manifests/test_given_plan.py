@@ -9,7 +9,7 @@ from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.operations.plan_files import read_plan_file
+from icekeep.maintenance.plans import read_plan_file
 from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.written_deletes import delete_files, lose_reached_file

@@ -7,7 +7,7 @@ import pytest
 
 from contracts.job_contract import lost
 from contracts.plan_contract import PlanContract
-from icekeep.operations.plan_files import read_plan_file
+from icekeep.maintenance.plans import read_plan_file
 from icekeep.spec.types import DAY_MS
 from kit.job_world import Fault, Killed, World
 from unit.maintenance.orphans.test_job_contract import TestRemoveOrphanFiles as Contract

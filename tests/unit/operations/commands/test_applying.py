@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from icekeep.errors import NotFoundError, SafetyError, UsageError
+from icekeep.maintenance.plans import read_plan_file
 from icekeep.operations.commands.applying import applied_shown, apply_plan, write_plan
-from icekeep.operations.plan_files import read_plan_file
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import append
 from kit.job_world import EVENTS, World

@@ -1,13 +1,12 @@
-"""A job's real plan as a value: all that it does, line by line. A later run that is given it does exactly that, or refuses.
+"""What must be so still where a saved plan is carried out: the job finds its own work on the table as it is now, leaves out
+what is not in the plan, and refuses where anything of the plan is missing in what it found.
 
-A job hands out an `ExactPlan`, and takes a `GivenPlan`, which it never trusts: it finds its own work on the table as it
-is now, leaves out what is not in the plan, and refuses where anything of the plan is missing in what it found. So a
-plan can only make a run do less than the job alone would. A plan also records what of the metadata decides the result
-of a rewrite (sort order, partition spec, columns, format), since that is what was approved, and is compared with it.
+So a plan can only make a run do less than the job alone would. A plan also records what of the metadata decides the result of a
+rewrite (sort order, partition spec, columns, format), since that is what was approved, and is compared with it.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -18,6 +17,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import entry_digest
 from icekeep.commit.summary import PLAN_KEY, made_by
 from icekeep.errors import SafetyError, and_more
+from icekeep.maintenance.plans import EQUALITY_DELETES, POSITION_DELETES, REMOVE, VECTOR, PlanLine, SavedPlan
 from icekeep.runs import Run, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
@@ -25,7 +25,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import spec_to_json
 from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.schema import schema_to_json
-from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.sorting import sort_order_to_json
 from icekeep.spec.times import format_time
 from icekeep.spelling import counted
@@ -39,104 +39,11 @@ _SHOWN = 3
 """How many files or snapshots a refusal names, at most."""
 
 
-REWRITE, APPLY, REMOVE = "rewrite", "apply", "remove"
-"""What is done with files: they are replaced, their deletes are applied, or they go since nothing needs them."""
-
-POSITION_DELETES, EQUALITY_DELETES, VECTOR = "position delete file", "equality delete file", "deletion vector"
 _DELETES = frozenset({POSITION_DELETES, EQUALITY_DELETES, VECTOR})
-
-GROUP, SNAPSHOT, REFERENCE, FAULT, PART, TABLE = "group", "snapshot", "reference", "fault", "part", "table"
-SCHEMA, SPEC = "schema", "partition spec"
-_NO_FILES = frozenset({GROUP, SNAPSHOT, REFERENCE, SCHEMA, SPEC, FAULT, PART, TABLE})
-
-
-class PlanLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One thing that is done.
-
-    Attributes:
-        do: such as `rewrite`, `remove`, `expire`, `delete`, `mend`.
-        kind: of what, such as `data file`, `manifest`, `snapshot`, `group`.
-        name: a file's location, a reference's name, the id of a snapshot, schema or partition spec.
-        group: what is done together has one number.
-        size_bytes, record_count: of the file, or of all files of a group.
-        state: a hash of what must be so still, beside the name.
-        says: what else people may want to know.
-    """
-
-    do: str
-    kind: str
-    name: str = ""
-    group: int | None = None
-    size_bytes: int | None = None
-    record_count: int | None = None
-    state: str = ""
-    says: Mapping[str, Any] = {}
-
-    @property
-    def is_of_a_file(self) -> bool:
-        """Whether it says what becomes of a file."""
-        return self.do != APPLY and self.kind not in _NO_FILES
-
-
-class PlanCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan will take, as far as that is known before: bytes, requests of storage, milliseconds of all cores."""
-
-    read_bytes: int = 0
-    written_bytes: int = 0
-    requests_count: int = 0
-    cpu_ms: int = 0
-
-
-class ExactPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job hands out.
-
-    Attributes:
-        shown: the job's public plan, as `--dry-run` shows it.
-        snapshot_id: that it was made of: the head of `branch`, which `None` says for a table without one.
-        lines: all that is done; they may be read once, while the session runs that the plan was made in.
-        close: lets go of what the lines are read from; called in any case.
-        approve: the hash that the job's `approve` takes, if it has one.
-        decided_by: what of the table's metadata decides of the outcome, beside the lines (`of_data_files` and its like).
-        notes: what is done besides the lines, and is known only then.
-    """
-
-    shown: Any
-    snapshot_id: int | None
-    branch: str = MAIN
-    lines: Iterable[PlanLine] = ()
-    close: Callable[[], None] | None = None
-    approve: str | None = None
-    decided_by: Mapping[str, str] = {}
-    cost: PlanCost = PlanCost()
-    notes: tuple[str, ...] = ()
-
-
-class GivenPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is given: the same, by a file of it.
-
-    Attributes:
-        hash: of the file.
-        created_ms: when the plan was made, epoch milliseconds.
-        metadata_location: of the table as it was then.
-        lines: reads all lines, from the first one each time.
-        catalog: the identity of its catalog; `None` where the file does not say it, nor `decided_by`.
-    """
-
-    hash: str
-    created_ms: int
-    table_uuid: str | None
-    location: str
-    metadata_location: str
-    snapshot_id: int | None
-    branch: str
-    approve: str | None
-    lines: Callable[[], Iterator[PlanLine]]
-    catalog: str | None = None
-    decided_by: Mapping[str, str] | None = None
 
 
 class AlreadyApplied(Exception):
-    """A plan that was given has been carried out before: there is nothing to do. Only `apply` meets it.
+    """A saved plan has been carried out before: there is nothing to do. Only `apply` meets it.
 
     Attributes:
         snapshots: by which it was; none where it shows in another way.
@@ -147,26 +54,26 @@ class AlreadyApplied(Exception):
         self.snapshots = tuple(snapshots)
 
 
-def refuse_other_table(given: GivenPlan, table: Table) -> None:
+def refuse_other_table(saved: SavedPlan, table: Table) -> None:
     """Raise `SafetyError` where a table is not the one that a plan was made of, whatever its name is."""
-    uuid = table.metadata.table_uuid
-    if given.table_uuid != uuid:
+    then, now = saved.head, table.metadata
+    if then.table_uuid != now.table_uuid:
         raise SafetyError(
-            f"the plan is of another table that was called {table.name!r} (uuid {given.table_uuid}, this one has {uuid}): it "
-            "was dropped and made again; nothing is changed; make a new plan",
-            hash=given.hash,
+            f"the plan is of another table that was called {table.name!r} (uuid {then.table_uuid}, this one has "
+            f"{now.table_uuid}): it was dropped and made again; nothing is changed; make a new plan",
+            hash=saved.hash,
         )
-    if uuid is None and given.location != table.metadata.location:
+    if now.table_uuid is None and then.location != now.location:
         raise SafetyError(
-            f"the plan is of a table at {given.location!r}, and {table.name!r} lies at {table.metadata.location!r}; nothing is "
-            "changed; make a new plan",
-            hash=given.hash,
+            f"the plan is of a table at {then.location!r}, and {table.name!r} lies at {now.location!r}; nothing is changed; make "
+            "a new plan",
+            hash=saved.hash,
         )
 
 
-def run_of_plan(given: GivenPlan, job: str, runtime: Runtime) -> Run:
+def run_of_plan(saved: SavedPlan, job: str, runtime: Runtime) -> Run:
     """A run that carries a plan out: its snapshots say which."""
-    return msgspec.structs.replace(new_run(job, runtime), plan=given.hash)
+    return msgspec.structs.replace(new_run(job, runtime), plan=saved.hash)
 
 
 def delete_file_line(entry: ManifestEntry, do: str, group: int | None = None) -> PlanLine:
@@ -184,45 +91,45 @@ def delete_file_line(entry: ManifestEntry, do: str, group: int | None = None) ->
     )
 
 
-def held_removals(given: GivenPlan, found: Sequence[ManifestEntry], metadata: TableMetadata) -> list[ManifestEntry]:
+def held_removals(saved: SavedPlan, found: Sequence[ManifestEntry], metadata: TableMetadata) -> list[ManifestEntry]:
     """Those of the delete files that would be taken out of the table as it is, `found`, which the plan names as well.
 
     Raises:
         SafetyError: the plan names one that is not among `found`, and no part of the plan has landed yet.
     """
-    lines = {line.state: line.name for line in given.lines() if line.do == REMOVE and line.kind in _DELETES}
+    lines = {line.state: line.name for line in saved.lines() if line.do == REMOVE and line.kind in _DELETES}
     states = {entry_digest(entry).hex(): entry for entry in found}
     gone = [name for state, name in lines.items() if state not in states]
-    if gone and not landed(given, metadata):
+    if gone and not landed(saved, metadata):
         files = counted(len(gone), "delete files")
         problem = (
             f"{files} to remove {'is' if len(gone) == 1 else 'are'} gone, or needed again, such as {some_of(gone)}"
         )
-        raise moved(given, metadata, problem, gone_count=len(gone))
+        raise moved(saved, metadata, problem, gone_count=len(gone))
     return [entry for state, entry in states.items() if state in lines]
 
 
-def landed(given: GivenPlan, metadata: TableMetadata) -> list[Snapshot]:
+def landed(saved: SavedPlan, metadata: TableMetadata) -> list[Snapshot]:
     """The snapshots that carried a plan out, or a part of it; none where they have expired."""
-    return [one for one in metadata.snapshots if (one.summary or {}).get(PLAN_KEY) == given.hash]
+    return [one for one in metadata.snapshots if (one.summary or {}).get(PLAN_KEY) == saved.hash]
 
 
-def already(given: GivenPlan, metadata: TableMetadata) -> AlreadyApplied:
+def already(saved: SavedPlan, metadata: TableMetadata) -> AlreadyApplied:
     """That snapshots of the table carried the plan out."""
-    snapshots = landed(given, metadata)
+    snapshots = landed(saved, metadata)
     return AlreadyApplied(f"it was carried out before, by {_snapshots(snapshots)}", snapshots)
 
 
-def moved(given: GivenPlan, metadata: TableMetadata, problem: str, **facts: Any) -> SafetyError:
+def moved(saved: SavedPlan, metadata: TableMetadata, problem: str, **facts: Any) -> SafetyError:
     """The refusal of a plan since the table moved in a way that matters.
 
     Args:
         problem: what of the plan does not hold any more.
     """
     return SafetyError(
-        f"the table moved, and the plan does not hold any more: {problem}; {came_since(given, metadata)}; nothing is changed; "
+        f"the table moved, and the plan does not hold any more: {problem}; {came_since(saved, metadata)}; nothing is changed; "
         "make a new plan",
-        hash=given.hash,
+        hash=saved.hash,
         **facts,
     )
 
@@ -234,23 +141,24 @@ def some_of(names: Sequence[str], total: int | None = None) -> str:
     return f"{shown} and {more:,} more" if more else shown
 
 
-def came_since(given: GivenPlan, metadata: TableMetadata) -> str:
+def came_since(saved: SavedPlan, metadata: TableMetadata) -> str:
     """Which snapshots a branch got since a plan was made of it, and who made them."""
-    head = metadata.head(given.branch)
+    branch, then = saved.head.branch, saved.head.snapshot_id
+    head = metadata.head(branch)
     if head is None:
-        return f"branch {given.branch!r} is gone" if given.snapshot_id is not None else "no snapshot came since"
-    if head.snapshot_id == given.snapshot_id:
-        return f"branch {given.branch!r} has the same head {head.snapshot_id} as then"
+        return f"branch {branch!r} is gone" if then is not None else "no snapshot came since"
+    if head.snapshot_id == then:
+        return f"branch {branch!r} has the same head {head.snapshot_id} as then"
     newer: list[Snapshot] = []
     for one in _back_from(head, metadata):
-        if one.snapshot_id == given.snapshot_id:
+        if one.snapshot_id == then:
             return f"since it was made came {_snapshots(newer)}"
         newer.append(one)
-    if given.snapshot_id is None:
+    if then is None:
         return f"since it was made came {_snapshots(newer)}"
-    if given.snapshot_id in metadata.snapshots_by_id:
-        return f"branch {given.branch!r} was moved away from snapshot {given.snapshot_id} to {_snapshots([head])}"
-    return f"the head of {given.branch!r} is {_snapshots([head])}, and snapshot {given.snapshot_id}, its head then, has expired"
+    if then in metadata.snapshots_by_id:
+        return f"branch {branch!r} was moved away from snapshot {then} to {_snapshots([head])}"
+    return f"the head of {branch!r} is {_snapshots([head])}, and snapshot {then}, its head then, has expired"
 
 
 def _back_from(head: Snapshot, metadata: TableMetadata) -> Iterator[Snapshot]:
@@ -312,16 +220,16 @@ def of_manifests(metadata: TableMetadata) -> dict[str, str]:
     return _properties(metadata, _MANIFESTS)
 
 
-def hold_decided(given: GivenPlan, metadata: TableMetadata, now: Mapping[str, str]) -> None:
+def hold_decided(saved: SavedPlan, metadata: TableMetadata, now: Mapping[str, str]) -> None:
     """Raise `SafetyError` where what decides of the outcome is not what it was when a plan was made."""
-    then = given.decided_by
+    then = saved.head.decided_by
     if then is None:
         # It was written before plans said it.
         return
     differ = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     if differ:
         changes = [f"{name} is {now.get(name, 'not set')} now, and was {then.get(name, 'not set')}" for name in differ]
-        raise moved(given, metadata, f"the table's {'; '.join(changes[:3])}", changed=differ)
+        raise moved(saved, metadata, f"the table's {'; '.join(changes[:3])}", changed=differ)
 
 
 def definition(number: int, document: Any) -> str:
