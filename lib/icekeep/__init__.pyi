@@ -91,9 +91,9 @@ from icekeep.maintenance.repair.job import RepairedBranch as RepairedBranch
 from icekeep.maintenance.repair.job import RepairResult as RepairResult
 from icekeep.maintenance.repair.job import plan_repair as plan_repair
 from icekeep.maintenance.repair.job import repair as repair
-from icekeep.maintenance.repair.plan import Mend as Mend
-from icekeep.maintenance.repair.plan import NotMended as NotMended
+from icekeep.maintenance.repair.plan import RepairedFault as RepairedFault
 from icekeep.maintenance.repair.plan import RepairPlan as RepairPlan
+from icekeep.maintenance.repair.plan import UnrepairedFault as UnrepairedFault
 from icekeep.maintenance.restore.job import Restorable as Restorable
 from icekeep.maintenance.restore.job import RestoreResult as RestoreResult
 from icekeep.maintenance.restore.job import list_restorable as list_restorable

@@ -26,12 +26,12 @@ from icekeep.maintenance.repair.metadata import COUNTERS
 from icekeep.maintenance.repair.older_files import CopiedFiles
 from icekeep.maintenance.repair.plan import (
     BranchWork,
-    Mend,
     NewFiles,
-    NotMended,
     Planned,
+    RepairedFault,
     RepairPlan,
     RepairScope,
+    UnrepairedFault,
     lost_records,
     parts_of,
 )
@@ -77,8 +77,8 @@ class RepairResult(JobResult, frozen=True, kw_only=True):
 
     status: str = "done"
     run: str
-    mended: tuple[Mend, ...] = ()
-    not_mended: tuple[NotMended, ...] = ()
+    mended: tuple[RepairedFault, ...] = ()
+    not_mended: tuple[UnrepairedFault, ...] = ()
     branches: tuple[RepairedBranch, ...] = ()
     lost_records_count: int | None = 0
     problems: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class RepairRun:
         self._read, self._request, self._scope = table, request, scope
         self.table, self.run_id = table, run_name(table)
         self.branches: list[RepairedBranch] = []
-        self.mended: list[Mend] = []
+        self.mended: list[RepairedFault] = []
         self._plans: list[Planned] = []
 
     def plan_and_execute(self, now: Table, number: int) -> RepairResult:
@@ -163,7 +163,7 @@ class RepairRun:
         if refusals:
             raise refusals[0]
 
-    def _metadata(self, read: TableMetadata, planned: Planned, mends: Sequence[Mend]) -> None:
+    def _metadata(self, read: TableMetadata, planned: Planned, mends: Sequence[RepairedFault]) -> None:
         """Carry out what is changed in the metadata alone; what each commit that lands has fixed is noted at once."""
         if planned.counters:
             self._commit(RaiseLowCounters(planned.counters))
@@ -182,7 +182,7 @@ class RepairRun:
                 paths = {file.statistics_path for file in files}
                 self.mended += [one for one in mends if one.where in paths]
 
-    def _branch(self, work: BranchWork, mends: Sequence[Mend]) -> None:
+    def _branch(self, work: BranchWork, mends: Sequence[RepairedFault]) -> None:
         """Carry out the work on one branch; each commit that lands is noted at once, with what it has fixed."""
         summary = {"icekeep.faults": ",".join(str(int(number)) for number in sorted(work.faults))}
         if work.writes_entries:
@@ -377,7 +377,7 @@ def _check_saved(
     raise moved(saved, metadata, "; ".join(problems) or "what is to be repaired would be written in another way")
 
 
-def _state(mend: Mend) -> str:
+def _state(mend: RepairedFault) -> str:
     return next(iter(parts_of([mend], ())))
 
 

@@ -35,7 +35,7 @@ class RepairScope(msgspec.Struct, frozen=True, kw_only=True):
     accepted: frozenset[str] = frozenset()
 
 
-class Mend(msgspec.Struct, frozen=True, kw_only=True):
+class RepairedFault(msgspec.Struct, frozen=True, kw_only=True):
     """One fix.
 
     Attributes:
@@ -59,7 +59,7 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
     lost_records_count: int | None = 0
 
 
-class NotMended(msgspec.Struct, frozen=True, kw_only=True):
+class UnrepairedFault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault that stays, and why.
 
     Attributes:
@@ -74,9 +74,9 @@ class NotMended(msgspec.Struct, frozen=True, kw_only=True):
     is_only_older: bool = False
 
 
-def not_mended(fault: Fault, reason: str, *, is_only_older: bool = False) -> NotMended:
+def unrepaired(fault: Fault, reason: str, *, is_only_older: bool = False) -> UnrepairedFault:
     """A fault that stays."""
-    return NotMended(
+    return UnrepairedFault(
         fault_id=int(fault.number),
         name=CLASSES[fault.number].name,
         where=fault.where,
@@ -91,12 +91,12 @@ class RepairPlan(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         not_mended: faults that stay.
-        lost_records_count: of all fixes together, as `Mend` has it.
+        lost_records_count: of all fixes together, as `RepairedFault` has it.
         hash: what `approve` takes for exactly this.
     """
 
-    mends: tuple[Mend, ...] = ()
-    not_mended: tuple[NotMended, ...] = ()
+    mends: tuple[RepairedFault, ...] = ()
+    not_mended: tuple[UnrepairedFault, ...] = ()
     lost_records_count: int | None = 0
     hash: str = ""
 
@@ -231,7 +231,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     returns: tuple[TrashedFile, ...] = ()
 
 
-def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork]) -> frozenset[str]:
+def parts_of(mends: Iterable[RepairedFault], works: Iterable[BranchWork]) -> frozenset[str]:
     """The hashes of all that is done: the same for the same fixes of the same entries, whatever else others commit."""
     parts: list[Any] = [*mends]
     for work in works:
@@ -243,7 +243,7 @@ def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork]) -> frozenset[st
     return frozenset(_hashed(part) for part in parts)
 
 
-def lost_records(mends: Iterable[Mend]) -> int | None:
+def lost_records(mends: Iterable[RepairedFault]) -> int | None:
     """The records that are lost by all of them; `None` where that is not known of one."""
     counts = [one.lost_records_count for one in mends]
     known = [count for count in counts if count is not None]

@@ -40,16 +40,16 @@ from icekeep.maintenance.repair.plan import (
     NOT_FOUND,
     CannotRepairError,
     Fix,
-    Mend,
-    NotMended,
     Planned,
+    RepairedFault,
     RepairPlan,
     RepairScope,
     TrashedFile,
+    UnrepairedFault,
     hash_of,
     lost_records,
-    not_mended,
     parts_of,
+    unrepaired,
 )
 from icekeep.maintenance.repair.reattach import NEEDS_EARLIER
 from icekeep.planning.commit_readers import SparkManifestReader
@@ -176,8 +176,8 @@ class _Planner:
         self._heads = [*heads_of(table, reader, scope)]
         self._metadata = MetadataWork()
         self._returns: dict[str, TrashedFile] = {}
-        self._mends: list[Mend] = []
-        self._stay: list[NotMended] = []
+        self._mends: list[RepairedFault] = []
+        self._stay: list[UnrepairedFault] = []
 
     def planned(self) -> Planned:
         for head in self._heads:
@@ -233,7 +233,7 @@ class _Planner:
             if number in IN_METADATA:
                 self._try(fault, [(None, partial(fix_metadata, self._table, fault, self._metadata))])
             elif repair is None:
-                self._stay.append(not_mended(fault, no_repair(number)))
+                self._stay.append(unrepaired(fault, no_repair(number)))
             elif repair.target is RepairTarget.LIST:
                 # A branch without a list cannot be read, as all other fixes need.
                 heads = [head for head in self._heads if head.problem is not None]
@@ -242,20 +242,20 @@ class _Planner:
                 self._try(fault, [(head, partial(_fix_readable, repair, head, fault)) for head in self._heads])
 
     def _on_branches(self, faults: Sequence[Fault], repair: Repair) -> None:
-        before, reasons = len(self._mends), list[NotMended]()
+        before, reasons = len(self._mends), list[UnrepairedFault]()
         for head in self._heads:
             here = msgspec.structs.replace(faults[0], where=f"snapshot {head.snapshot.snapshot_id}")
             try:
                 fixes = _fix_readable(repair, head, here)
             except CannotRepairError as error:
                 if str(error) != NOT_FOUND:
-                    reasons.append(not_mended(here, self._on(head, str(error))))
+                    reasons.append(unrepaired(here, self._on(head, str(error))))
                 continue
             self._note(head, here, fixes)
         if len(self._mends) > before:
             self._stay += reasons
         elif reasons:
-            self._stay += [not_mended(fault, reasons[0].reason) for fault in faults]
+            self._stay += [unrepaired(fault, reasons[0].reason) for fault in faults]
         else:
             self._stay += [_only_older(fault) for fault in faults]
 
@@ -272,10 +272,10 @@ class _Planner:
                 continue
             is_done = is_done or bool(fixes)
             self._note(head, fault, fixes)
-        self._stay += [not_mended(fault, reason) for reason in reasons]
+        self._stay += [unrepaired(fault, reason) for reason in reasons]
         if not is_done and not reasons:
             is_of_head = fault.snapshot_id in {head.snapshot.snapshot_id for head in self._heads}
-            self._stay.append(not_mended(fault, NOT_FOUND) if is_of_head else _only_older(fault))
+            self._stay.append(unrepaired(fault, NOT_FOUND) if is_of_head else _only_older(fault))
 
     def _on(self, head: Head | None, reason: str) -> str:
         return f"branch {head.branch!r}: {reason}" if head is not None and len(self._heads) > 1 else reason
@@ -286,7 +286,7 @@ class _Planner:
                 head.work.faults.add(fault.number)
             self._returns |= {one.location: one for one in fix.returns}
             self._mends.append(
-                Mend(
+                RepairedFault(
                     fault_id=int(fault.number),
                     name=CLASSES[fault.number].name,
                     branch="" if head is None else head.branch,
@@ -310,12 +310,12 @@ def _fix_readable(repair: Repair, head: Head, fault: Fault) -> list[Fix]:
     return repair.fix(head, fault)
 
 
-def _only_older(fault: Fault) -> NotMended:
+def _only_older(fault: Fault) -> UnrepairedFault:
     """A fault that no branch has at its head."""
     if fault.snapshot_id is None:
-        return not_mended(fault, NOT_FOUND)
+        return unrepaired(fault, NOT_FOUND)
     reason = f"no branch has it at its head, only snapshot {fault.snapshot_id} or a tag; it goes with its expiration"
-    return not_mended(fault, reason, is_only_older=True)
+    return unrepaired(fault, reason, is_only_older=True)
 
 
 def guard(head: Head, tally: Tally) -> None:

@@ -42,13 +42,13 @@ from icekeep.maintenance.check.metadata import EarlierMetadata, check_metadata, 
 from icekeep.maintenance.repair import JOB
 from icekeep.maintenance.repair.plan import (
     CannotRepairError,
-    Mend,
+    RepairedFault,
     RepairPlan,
     RepairScope,
     hash_of,
     not_accepted,
-    not_mended,
     parts_of,
+    unrepaired,
 )
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.planning.spark.session import SparkSource
@@ -472,7 +472,7 @@ def plan_reattachment(
     try:
         return _planned(catalog, identifier, faulty, numbers[0], scope, spark, listener)
     except CannotRepairError as error:
-        stays = not_mended(faulty.tally.faults(numbers[0])[0], str(error))
+        stays = unrepaired(faulty.tally.faults(numbers[0])[0], str(error))
         plan = RepairPlan(not_mended=(stays,), hash=hash_of(None, ()))
         return Reattachment(plan=plan, faulty_location=faulty.location)
 
@@ -505,7 +505,7 @@ def _planned(
     if missing := [one for one in lost_files if canonical(one) not in accepted]:
         more = f" (and {len(missing) - _FILES_SHOWN} more)" if len(missing) > _FILES_SHOWN else ""
         raise not_accepted(action, missing[:_FILES_SHOWN], more)
-    mend = Mend(
+    mend = RepairedFault(
         fault_id=int(number),
         name=CLASSES[number].name,
         branch="",

@@ -129,12 +129,12 @@ class Returning(msgspec.Struct, frozen=True):
     """A plan whose files are to come back, and what all tasks share that look at them, or move them.
 
     Attributes:
-        claim: on the plan; `None` where it is only looked at.
+        lease: on the plan; `None` where it is only looked at.
         places: where files of the table lie; none is moved elsewhere, whatever the plan says.
     """
 
     plan: DeletionPlan
-    claim: PlanLease | None
+    lease: PlanLease | None
     places: DeletableLocations
     storage: Storage
     runtime: Runtime
@@ -196,7 +196,7 @@ def _each_part(
     with closing(tasks) as finished:
         for number, answer in finished:
             if isinstance(answer, IcekeepError):
-                # Raised when all have ended: none may move a file after the claim is given back.
+                # Raised when all have ended: none may move a file after the lease is given back.
                 errors.append(answer)
             else:
                 yield parts[number], answer
@@ -205,14 +205,14 @@ def _each_part(
 
 
 def _act_in_task(act: Callable[[PlanPart, Returning], R], part: PlanPart, work: Returning) -> R:
-    claim = work.claim and work.claim.arrived(work.runtime)
-    return act(part, msgspec.structs.replace(work, claim=claim))
+    lease = work.lease and work.lease.arrived(work.runtime)
+    return act(part, msgspec.structs.replace(work, lease=lease))
 
 
 def _look_at_part(part: PlanPart, work: Returning) -> Returned:
     plan, storage = work.plan, work.storage
-    if work.claim is not None:
-        work.claim.check(storage, work.runtime)
+    if work.lease is not None:
+        work.lease.check(storage, work.runtime)
     files = _files(part, work)
     originals = head_many([file.original for file in files], storage)
     trashed = head_many([file.trash for file in files], storage)
@@ -240,8 +240,8 @@ def _move_part_back(part: PlanPart, work: Returning) -> Returned:
     total = Returned()
     for start in range(0, len(files), _MOVES_AT_ONCE):
         some = files[start : start + _MOVES_AT_ONCE]
-        if work.claim is not None:
-            work.claim.check(storage, work.runtime)
+        if work.lease is not None:
+            work.lease.check(storage, work.runtime)
         with confined_to(work.places.roots):
             total += _moved(some, storage) if plan.is_trash else Returned(missing=FileSample.of(_absent(some, storage)))
     return total

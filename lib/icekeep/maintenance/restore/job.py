@@ -246,7 +246,7 @@ def restore(
         UsageError: a tag of such a name points elsewhere, several runs begin so, or `spark` is no session.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
         ClaimedError: a run is at work on the plan, or on another plan that names some of its files; or one of these plans was
-            claimed by another run meanwhile.
+            leased by another run meanwhile.
         UnavailableError: the store failed; run it again.
     """
     check_source(spark)
@@ -259,10 +259,10 @@ def restore(
         return take_back(table, run, listener, dry_run=False)
     plan, storage = _chosen(table, run), table.storage
     now_ms = earlier_clock_ms(table, runtime)
-    claim = take_lease(plan.directory, RESTORE, storage, runtime, now_ms)
-    claim.is_unchanged = True
-    with holding(claim, storage, runtime), ExitStack() as others:
-        if claim.deletes:
+    lease = take_lease(plan.directory, RESTORE, storage, runtime, now_ms)
+    lease.is_unchanged = True
+    with holding(lease, storage, runtime), ExitStack() as others:
+        if lease.deletes:
             raise NotFoundError(f"the files of run {plan.run!r} are being deleted for good: nothing of it comes back")
         if storage.head(f"{plan.directory}/{HEAD}") is None:
             delete_draft(f"{plan.directory}/{LEASES}", storage)
@@ -272,7 +272,7 @@ def restore(
         try:
             sharing = plans_that_share(plan, table)
             shared = (_share(other, plan, storage, runtime, now_ms, others) for other in sharing)
-            held = [claim, *filter(None, shared)]
+            held = [lease, *filter(None, shared)]
             # Others may have committed until the plan was ours.
             return _restored(table.refresh(), plan, held, spark, runtime, listener, keep_for_ms)
         except MissingFileError as error:
@@ -353,9 +353,9 @@ def _chosen(table: Table, run: str | None) -> DeletionPlan:
 
 
 def _share(
-    other: DeletionPlan, plan: DeletionPlan, storage: Storage, runtime: Runtime, now_ms: int, claims: ExitStack
+    other: DeletionPlan, plan: DeletionPlan, storage: Storage, runtime: Runtime, now_ms: int, leases: ExitStack
 ) -> PlanLease | None:
-    """Claim another plan that names files of this one: a run at work on it would not see in time that they are in use again.
+    """Lease another plan that names files of this one: a run at work on it would not see in time that they are in use again.
 
     `None` where it is gone by then.
 
@@ -364,36 +364,36 @@ def _share(
     """
     cannot = f"run {plan.run!r} cannot be restored now, since run {other.run!r} names some of its files too"
     try:
-        claim = take_lease(other.directory, RESTORE, storage, runtime, now_ms)
+        lease = take_lease(other.directory, RESTORE, storage, runtime, now_ms)
     except ClaimedError as error:
         raise ClaimedError(f"{cannot}: {error.message}; nothing was restored") from error
-    claim.is_unchanged = True
-    claims.enter_context(holding(claim, storage, runtime))
+    lease.is_unchanged = True
+    leases.enter_context(holding(lease, storage, runtime))
     if storage.head(f"{other.directory}/{HEAD}") is None:
         # Another run has just finished it; what it deleted is seen to be missing.
         delete_draft(f"{other.directory}/{LEASES}", storage)
         return None
-    if claim.unfinished_by and claim.deletes:
+    if lease.unfinished_by and lease.deletes:
         raise ClaimedError(
             f"{cannot}, and may still be deleting its files for good; nothing was restored; let the next `expire_snapshots` "
             "finish it first"
         )
-    return claim
+    return lease
 
 
 def _restored(
     table: Table,
     plan: DeletionPlan,
-    claims: Sequence[PlanLease],
+    leases: Sequence[PlanLease],
     spark: SparkSource,
     runtime: Runtime,
     listener: Listener,
     keep_for_ms: int | None,
 ) -> RestoreResult:
-    """Restore a plan by the claims on it, which comes first, and on those that name some of its files."""
-    claim, storage = claims[0], table.storage
+    """Restore a plan by the leases on it, the first, and on those that name some of its files."""
+    lease, storage = leases[0], table.storage
     around = neighbours(table, refuses_overlap=False, listener=listener)
-    work = Returning(plan, claim, deletable_locations(table, (), around.other_roots), storage, runtime)
+    work = Returning(plan, lease, deletable_locations(table, (), around.other_roots), storage, runtime)
     change = _change(table, plan, keep_for_ms)
     if change is not None:
         change.check(table.metadata)
@@ -401,8 +401,8 @@ def _restored(
     check_targets(work, spark)
     if change is not None:
         check_needs(plan, change.before, table, spark)
-    claim.check(storage, runtime)
-    for held in claims:
+    lease.check(storage, runtime)
+    for held in leases:
         held.is_unchanged = False
     if plan.is_trash:
         clear_done_mark(plan, storage)
@@ -412,7 +412,7 @@ def _restored(
     snapshot_ids: tuple[int, ...] = ()
     late, notes = Returned(), _no_snapshots(table, plan, change)
     if change is not None:
-        proved = _ProvedChange(change, plan, claims, table, spark, runtime)
+        proved = _ProvedChange(change, plan, leases, table, spark, runtime)
         reader = SparkManifestReader(spark, storage)
         landed = commit(table, proved, reader=reader, runtime=runtime, listener=listener)
         before, now = (one.metadata.snapshots_by_id for one in (landed.base, landed.table))
@@ -424,9 +424,9 @@ def _restored(
             with suppress(MissingFileError):
                 late = move_back(work, spark, SILENT)
         has_changed = bool(returned.moved_count or snapshot_ids) or not plan.snapshot_ids
-        notes += [*late.notes(), *_ended(table, plan, claim, late, has_changed=has_changed)]
+        notes += [*late.notes(), *_ended(table, plan, lease, late, has_changed=has_changed)]
         notes += [
-            _may_be_at_work(table, held.directory.rpartition("/")[2]) for held in claims[1:] if held.unfinished_by
+            _may_be_at_work(table, held.directory.rpartition("/")[2]) for held in leases[1:] if held.unfinished_by
         ]
         is_complete = late.is_complete
     except Exception as error:
@@ -452,20 +452,20 @@ def _restored(
 class _ProvedChange:
     """The change, for as long as all plans are ours and the files are there: a catalog may be away for half an hour.
 
-    The claims are looked at in each attempt, the files only where snapshots are gone since the last look.
+    The leases are looked at in each attempt, the files only where snapshots are gone since the last look.
     """
 
     def __init__(
         self,
         change: RestoreExpired,
         plan: DeletionPlan,
-        claims: Sequence[PlanLease],
+        leases: Sequence[PlanLease],
         proved: Table,
         spark: SparkSource,
         runtime: Runtime,
     ) -> None:
         """Begin with the table on which `check_needs` was done last."""
-        self._change, self._plan, self._claims = change, plan, claims
+        self._change, self._plan, self._leases = change, plan, leases
         self._proved, self._spark, self._runtime = proved, spark, runtime
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
@@ -476,16 +476,16 @@ class _ProvedChange:
                 now = msgspec.structs.replace(self._proved, metadata=base)
                 check_needs(self._plan, self._change.before, now, self._spark)
                 self._proved = now
-            for claim in self._claims:
-                claim.check(self._proved.storage, self._runtime)
+            for lease in self._leases:
+                lease.check(self._proved.storage, self._runtime)
         return updates
 
 
-def _ended(table: Table, plan: DeletionPlan, claim: PlanLease, late: Returned, *, has_changed: bool) -> list[str]:
+def _ended(table: Table, plan: DeletionPlan, lease: PlanLease, late: Returned, *, has_changed: bool) -> list[str]:
     """Forget a plan of which everything is back; one whose run may be in the middle of a call is left for what that moves."""
     if not late.is_complete:
         return []
-    if not claim.unfinished_by:
+    if not lease.unfinished_by:
         delete_plan(plan, table.storage)
         return []
     if plan.is_trash and has_changed:

@@ -16,7 +16,7 @@ from icekeep.maintenance.check.faults import MAX_EXAMPLES, Gap
 from icekeep.maintenance.check.job import CheckResult, FaultsFound
 from icekeep.maintenance.history import CommitEntry, CommitHistoryResult
 from icekeep.maintenance.repair.job import RepairResult
-from icekeep.maintenance.repair.plan import Mend, RepairPlan
+from icekeep.maintenance.repair.plan import RepairedFault, RepairPlan
 from icekeep.maintenance.repair.planner import CONTENT, REPAIRED
 from icekeep.operations.runbooks import ending_of
 from icekeep.operations.shown.commands import CommandsOn
@@ -354,7 +354,7 @@ def _what_stays_and_goes(result: RepairResult | RepairPlan) -> dict[str, Any]:
     }
 
 
-def _mend(one: Mend) -> str:
+def _mend(one: RepairedFault) -> str:
     on = f" on branch {one.branch!r}" if one.branch else ""
     return f"{one.fault_id} {one.where}{on}: {one.action}"
 

@@ -128,7 +128,7 @@ def test_both_kinds_are_mended_at_once_or_one_after_the_other(part):
 
 
 def mends(pair: tuple[int, int], seed: int, catalog: Catalog, rounds: list[tuple[int, ...]]) -> bool:
-    """Mend in several rounds, with all accepted that may be lost; whether both faults went."""
+    """Repair in several rounds, with all accepted that may be lost; whether both faults went."""
     identifier = history(seed).by.identifier
     before = checked(catalog, identifier)
     accepted = [one.where for fault in before.faults if fault.fault_id in LOSSES for one in fault.examples]

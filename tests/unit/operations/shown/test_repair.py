@@ -3,7 +3,7 @@ import io
 from msgspec.structs import replace
 
 from icekeep.maintenance.repair.job import RepairedBranch, RepairResult
-from icekeep.maintenance.repair.plan import Mend, NotMended, RepairPlan
+from icekeep.maintenance.repair.plan import RepairedFault, RepairPlan, UnrepairedFault
 from icekeep.operations.console.output import print_tables
 from icekeep.operations.shown.commands import CommandsOn
 from icekeep.operations.shown.results import repair_shown
@@ -18,13 +18,13 @@ def shown(result):
 
 
 def mend(number=0, **facts):
-    return Mend(
+    return RepairedFault(
         fault_id=302, name="file-size-wrong", branch="main", where=f"s3://b/{number}", action="7 in place of 8", **facts
     )
 
 
 def test_a_plan_says_what_would_be_mended_and_what_stays():
-    stays = NotMended(fault_id=301, name="data-file-missing", where="s3://b/lost", reason="it is gone")
+    stays = UnrepairedFault(fault_id=301, name="data-file-missing", where="s3://b/lost", reason="it is gone")
     text = shown(RepairPlan(mends=(mend(),), not_mended=(stays,), hash="12ab"))
     assert "would_mend (1)\n302 s3://b/0 on branch 'main': 7 in place of 8\n" in text
     assert "not_mended (1)\n301 s3://b/lost: it is gone\n" in text
