@@ -81,12 +81,12 @@ from icekeep.maintenance.manifests.job import RewriteManifestsResult as RewriteM
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests as plan_rewrite_manifests
 from icekeep.maintenance.manifests.job import rewrite_manifests as rewrite_manifests
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions as RewriteManifestsOptions
-from icekeep.maintenance.metadata_beside import register_table as register_table
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesPlan as RemoveOrphanFilesPlan
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult as RemoveOrphanFilesResult
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files as plan_remove_orphan_files
 from icekeep.maintenance.orphans.job import remove_orphan_files as remove_orphan_files
 from icekeep.maintenance.plans import PlanTotals as PlanTotals
+from icekeep.maintenance.register import register_table as register_table
 from icekeep.maintenance.repair.job import RepairedBranch as RepairedBranch
 from icekeep.maintenance.repair.job import RepairResult as RepairResult
 from icekeep.maintenance.repair.job import plan_repair as plan_repair

@@ -3,7 +3,7 @@
 import pytest
 
 from icekeep.errors import NotFoundError
-from icekeep.maintenance.metadata_beside import register_table
+from icekeep.maintenance.register import register_table
 from icekeep.spec.types import LONG, STRING
 from kit.columns import column, schema_of
 from kit.java import IcebergJava, JavaError

@@ -9,9 +9,9 @@ from pyroaring import BitMap64
 from icekeep.commit.changes import rewrites as rewrite_files
 from icekeep.commit.changes.rewrites import AppliedDeletes
 from icekeep.formats.row_moves import MovedPiece
-from icekeep.maintenance.compact import commit as carrying
+from icekeep.maintenance.compact import carrying
 from icekeep.maintenance.compact import commit as commits
-from icekeep.maintenance.compact.commit import CarriedDeletes
+from icekeep.maintenance.compact.carrying import CarriedDeletes
 from simulation.replacing import replaced
 
 _add, _new_positions = rewrite_files.add, carrying.new_positions

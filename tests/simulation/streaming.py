@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from icekeep.catalog.metadata_files import encode
 from icekeep.commit.conflicts import Isolation
-from icekeep.maintenance.compact import commit as carrying
+from icekeep.maintenance.compact import carrying
 from icekeep.spec.metadata import new_table_metadata
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
 from simulation.client import Client

@@ -28,9 +28,7 @@ from icekeep.maintenance.orphans.job import (
     OrphanRemoval,
     RemoveOrphanFilesPlan,
     RemoveOrphanFilesResult,
-    foreseen_removal,
     remove_orphan_files,
-    result,
 )
 from icekeep.maintenance.orphans.listing import RowKeeper, hidden_names, keeping_rows, keyed_rows, list_given
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, spelling
@@ -121,13 +119,13 @@ def run(table: Table, spark: SparkSource, **given: object) -> RemoveOrphanFilesR
     wanted = search(**given)
     with keeping_rows(table, SILENT) as keeper:
         found = find_candidates(table, spark, wanted, SILENT, keeper)
-        return result(OrphanRemoval(found, spark, wanted, SILENT, keeper).remove())
+        return OrphanRemoval(found, spark, wanted, SILENT, keeper).remove()
 
 
 def plan_orphans(table: Table, spark: SparkSource, wanted: Search) -> RemoveOrphanFilesPlan:
     with keeping_rows(table, SILENT) as keeper:
         found = find_candidates(table, spark, wanted, SILENT, keeper, is_plan=True)
-        return foreseen_removal(found, spark, wanted, SILENT)
+        return OrphanRemoval(found, spark, wanted, SILENT, keeper).foreseen()
 
 
 def listing(spark: SparkSession, limit: int) -> Engine:

@@ -18,18 +18,7 @@ from typing import Any
 
 _OPERATORS = "icekeep.airflow.job_operators"
 _HOMES = {
-    **dict.fromkeys(
-        (
-            "CompactOperator",
-            "RewritePositionDeletesOperator",
-            "RewriteManifestsOperator",
-            "ExpireSnapshotsOperator",
-            "RemoveOrphanFilesOperator",
-            "CheckOperator",
-            "JobOperator",
-        ),
-        _OPERATORS,
-    ),
+    "JobOperator": _OPERATORS,
     "dags": "icekeep.airflow.factory",
     "MaintenanceOperator": "icekeep.airflow.operators",
     "TableDueSensor": "icekeep.airflow.sensors",
@@ -37,13 +26,21 @@ _HOMES = {
     "Installation": "icekeep.airflow.installation",
     "table_uri": "icekeep.airflow.assets",
 }
+"""Beside the operators of jobs, which are those that policies may ask for."""
+
+
+def _operators() -> tuple[str, ...]:
+    from icekeep.airflow.signatures import OFFERED, operator_name
+
+    return tuple(map(operator_name, OFFERED))
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = _HOMES.get(name) or (_OPERATORS if name.endswith("Operator") and name in _operators() else None)
+    if home is None:
         raise AttributeError(f"module 'icekeep.airflow' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_HOMES)
+    return sorted((*_HOMES, *_operators()))

@@ -53,7 +53,7 @@ from icekeep.spec.filters.parsing import parse_where
 _LOG = logging.getLogger(__name__)
 
 _START = "starting Spark"
-_RECORDING_LOOKS = "icekeep.maintenance.delete.neighbours:recording_looks"
+_RECORDING_LOOKS = "icekeep.maintenance.delete.looks:recording_looks"
 
 
 class JobRun:

@@ -43,7 +43,7 @@ from icekeep.commit.retry import commit  # noqa: E402
 from icekeep.events import Event, StepStarted  # noqa: E402
 from icekeep.formats.deletes.read import read_position_deletes, write_position_deletes  # noqa: E402
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors  # noqa: E402
-from icekeep.maintenance.compact import commit as carrying  # noqa: E402
+from icekeep.maintenance.compact import carrying  # noqa: E402
 from icekeep.maintenance.compact.execute import STEP  # noqa: E402
 from icekeep.maintenance.compact.job import compact  # noqa: E402
 from icekeep.spec.manifests.structs import DataFile, FileContent  # noqa: E402

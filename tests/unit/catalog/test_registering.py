@@ -6,7 +6,7 @@ from icekeep.catalog.base import no_such_table, table_exists
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import MissingFileError, NotFoundError, OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.maintenance.drop.job import drop_table
-from icekeep.maintenance.metadata_beside import register_table
+from icekeep.maintenance.register import register_table
 from kit.cases import for_each
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.memory_catalog import MemoryCatalog

@@ -14,10 +14,10 @@ from icekeep.errors import NotFoundError, SafetyError, TryAgainError
 from icekeep.maintenance.drop import pending as unfinished
 from icekeep.maintenance.drop.job import drop_table, plan_drop_table
 from icekeep.maintenance.expire.job import expire_snapshots
-from icekeep.maintenance.metadata_beside import register_table
 from icekeep.maintenance.orphans import compare as candidates
 from icekeep.maintenance.orphans import listing as hidden
 from icekeep.maintenance.orphans.job import remove_orphan_files
+from icekeep.maintenance.register import register_table
 from icekeep.spec.metadata import format_metadata, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from kit.cases import for_each, scaled

@@ -83,7 +83,11 @@ def file_columns(space: KeySpace | None) -> tuple[str, ...]:
 
 
 def _with_reasons(files: "DataFrame", sizes: FileSizes, options: RewriteDataFilesOptions) -> "DataFrame":
-    """The files with three more columns; without a column `deletes` no file has any."""
+    """The files with three more columns; without a column `deletes` no file has any.
+
+    As expressions of Spark, and not by `reasons_of_few` in a task: most files ask for nothing, and are left out before a row of
+    theirs is shuffled or crosses to Python.
+    """
     size, records = F.col("file_size_in_bytes"), F.col("record_count")
     bad_size = (size < sizes.min_bytes) | (size > sizes.max_bytes)
     if "deletes" not in files.columns:

@@ -4,13 +4,26 @@ A group is one unit of failure and of partial progress; it becomes one or more t
 holds groups, a row of sums each: what files they have is a compressed text, which lies in storage where there are many.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
 import msgspec
 import pyarrow as pa
 
 from icekeep.decoding import from_msgpack
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.spec.collections import NO_POSITIONS, PositionSet, packed_positions, unpacked_positions
-from icekeep.spec.manifests.structs import own_bytes
+from icekeep.spec.collections import (
+    NO_POSITIONS,
+    Part,
+    PositionSet,
+    Renumbering,
+    narrowed,
+    packed_positions,
+    stretches,
+    unpacked_positions,
+)
+from icekeep.spec.manifests.structs import FileContent, own_bytes
 from icekeep.spec.snapshots import MAIN
 from icekeep.storage.base import Storage
 
@@ -78,6 +91,69 @@ class GroupFiles(msgspec.Struct, frozen=True):
 
     files: tuple[GroupFile, ...]
     deletes: tuple[GroupDelete, ...] = ()
+
+
+class _Reach(msgspec.Struct):
+    """How many files of a group a delete file reaches, and the sum of their numbers: of one file that is its number."""
+
+    delete: GroupDelete
+    files_count: int = 0
+    numbers_sum: int = 0
+
+    @property
+    def order(self) -> tuple[int, int, int, bytes, int, str, int]:
+        delete, kind, only = self.delete, 0, 0
+        if delete.content != FileContent.EQUALITY_DELETES:
+            kind = 1 if self.files_count > 1 else 2
+            only = self.numbers_sum if kind == 2 else 0
+        offset = -1 if delete.content_offset is None else delete.content_offset
+        return kind, only, delete.spec_id, delete.partition, delete.sequence_number, delete.file_path, offset
+
+
+def with_deletes_once(files: Iterable[tuple[GroupFile, Sequence[GroupDelete]]]) -> GroupFiles:
+    """Files, each with the delete files that reach it, as a group has them: in an order in which these are a few runs.
+
+    Equality deletes come first, those of a partition together and by their sequence numbers: a file is reached by those that are
+    newer than it, the end of such a list. Deletes of positions that reach several files follow in the same way, and last come
+    those that reach one file alone, file by file.
+
+    Where the delete files of a file are a `Part`, no time is spent on each of its members: files may share a thousand of them.
+    """
+    pairs = [
+        (file, deletes if isinstance(deletes, Part) else Part(deletes, PositionSet(range(len(deletes)))))
+        for file, deletes in files
+    ]
+    by_list: dict[int, list[int]] = defaultdict(list)
+    for number, (_, own_deletes) in enumerate(pairs):
+        by_list[id(own_deletes.whole)].append(number)
+    reaches: dict[tuple[str, int | None], _Reach] = {}
+    # Of each list the files that share it, those of their delete files that it lists, and what each file has of these.
+    shared: list[tuple[list[int], list[_Reach], list[PositionSet]]] = []
+    for numbers in by_list.values():
+        whole = pairs[numbers[0]][1].whole
+        deletes, parts = narrowed(whole, [pairs[number][1].positions for number in numbers])
+        counts, sums = ([0] * (len(deletes) + 1) for _ in range(2))
+        for number, part in zip(numbers, parts, strict=True):
+            for start, stop in stretches(part):
+                counts[start] += 1
+                counts[stop] -= 1
+                sums[start] += number
+                sums[stop] -= number
+        own = [reaches.setdefault((one.file_path, one.content_offset), _Reach(one)) for one in deletes]
+        for reach, count, total in zip(own, accumulate(counts), accumulate(sums), strict=False):
+            reach.files_count += count
+            reach.numbers_sum += total
+        shared.append((numbers, own, parts))
+    in_order = sorted(reaches.values(), key=lambda reach: reach.order)
+    places = {id(reach): place for place, reach in enumerate(in_order)}
+    positions: dict[int, PositionSet] = {}
+    for numbers, own, parts in shared:
+        moved = Renumbering([places[id(reach)] for reach in own]).moved
+        positions |= zip(numbers, map(moved, parts), strict=True)
+    return GroupFiles(
+        tuple(msgspec.structs.replace(file, deletes=positions[number]) for number, (file, _) in enumerate(pairs)),
+        tuple(reach.delete for reach in in_order),
+    )
 
 
 _Packed = bytes  # the struct has a field of the name `bytes`

@@ -313,7 +313,10 @@ def _content(
 def _differing_in_tasks(
     rows: "DataFrame", expired: Reached, retained: Reached | None, session: "SparkSession"
 ) -> "DataFrame":
-    """The rows to which nothing retained leads, one of each key; they are of what is expired."""
+    """The rows to which nothing retained leads, one of each key; they are of what is expired.
+
+    By Spark's join, which spills to disk: `_read_here` holds the paths of all that stays in memory.
+    """
     parts_count = _shuffle_partitions(entries_count(expired.manifests), retained, session)
     # Files of one key have one path key: by that alone all of them are in one place.
     own = rows.repartition(parts_count, "path_key").dropDuplicates(["path_key", "key"])

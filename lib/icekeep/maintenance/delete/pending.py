@@ -127,6 +127,15 @@ class PendingPlans(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing that is due is left."""
         return not self.failed_count and not self.problems
 
+    @property
+    def counts(self) -> dict[str, Any]:
+        """As the plans and results of jobs call them."""
+        return {
+            "finished_files_count": self.finished_count,
+            "emptied_trash_files_count": self.emptied_count,
+            "kept_again_files_count": self.kept_count,
+        }
+
     def __add__(self, other: "PendingPlans") -> "PendingPlans":
         return PendingPlans(
             finished_count=self.finished_count + other.finished_count,

@@ -234,7 +234,7 @@ def _few_rows(files: pa.Table, asked: LiveRowsRequest) -> pa.Table:
 
 
 def _many_rows(files: "DataFrame", asked: LiveRowsRequest) -> "DataFrame":
-    """The same, those of a partition in one of Spark's partitions, without files that nothing asks for."""
+    """The same, those of a partition in one of Spark's partitions; what nothing asks for is not shuffled."""
     session = files.sparkSession
     named = arrow_dataframe(session, _named(asked)).withColumn("is_named", F.lit(True))
     keys = [{"spec_id": spec_id, "partition": partition} for spec_id, partition in asked.ranges]

@@ -183,6 +183,7 @@ def _grouped_here(batches: Iterable[pa.RecordBatch], words_count: int) -> list[_
 
 
 def _grouped_in_tasks(whole: DecodeTask, masks: dict[str, int], words_count: int, spark: SparkSource) -> list[_Held]:
+    """The same by Spark's aggregates, which join the rows of a file in each task before they are shuffled."""
     session = started(spark)
     tasks = []
     for share in shares(whole, session):

@@ -126,9 +126,7 @@ def result(
         status="done" if earlier.is_complete else "partial",
         retained_snapshots_count=len(metadata.snapshots),
         kept_for_writers=expired.kept,
-        finished_files_count=earlier.finished_count,
-        emptied_trash_files_count=earlier.emptied_count,
-        kept_again_files_count=earlier.kept_count,
+        **earlier.counts,
         problems=earlier.problems,
         failed_files_count=earlier.failed_count,
         unlisted_reason=around.unlisted_reason,
@@ -362,9 +360,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> ExactPlan:
         swept_count = sweep_runs(table, table.runtime, keep="", listener=listener, is_plan=True)
     plan = msgspec.structs.replace(
         plan,
-        finished_files_count=earlier.finished_count,
-        emptied_trash_files_count=earlier.emptied_count,
-        kept_again_files_count=earlier.kept_count,
+        **earlier.counts,
         swept_files_count=swept_count,
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.unreadable,

@@ -174,6 +174,7 @@ def _compared_here(files: pa.Table, reached: Reached, spelling: Spelling, spark:
 def _compared_in_tasks(
     files: "DataFrame", files_count: int, reached: Reached, spelling: Spelling, spark: SparkSource, keeper: RowKeeper
 ) -> Compared:
+    # Spark joins what it has shuffled on disk; `held_against` needs the keys of all listed files in one process.
     session = started(spark)
     # Metadata names about as many files as are listed; how many it names of its history is known when they are compared.
     bins_count = tasks_count(session, 2 * files_count, SHUFFLED_KEYS, a_slot=2)

@@ -105,104 +105,6 @@ class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
     unreadable_tables: tuple[str, ...] = ()
 
 
-def _candidates_run(
-    candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener
-) -> DeletionRun:
-    """The run that deletes candidates, within the locations that were judged when they were found."""
-    request = DeletionRequest(
-        options=search.options,
-        max_concurrent_deletes=search.max_concurrent_deletes,
-        trust_manifest_list=search.trust_manifest_list,
-        skips_trash=search.trash == 0,
-        other_roots=candidates.locations.others,
-        approve=search.approve,
-        saved=search.saved,
-    )
-    run = DeletionRun.of(candidates.table, spark, request, listener, candidates.now_ms)
-    return msgspec.structs.replace(run, locations=candidates.locations)
-
-
-def foreseen_removal(
-    candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener
-) -> RemoveOrphanFilesPlan:
-    """What a run would do, with what earlier runs left; refused where another plan is approved, as the run would be."""
-    planned = _planned(candidates, search)
-    if search.saved is None:
-        refuse_unapproved(search.approve, planned.hash, "nothing would be deleted")
-    if not search.finishes_earlier:
-        return planned
-    earlier = foreseen_pending(_candidates_run(candidates, spark, search, listener))
-    table = candidates.table
-    return msgspec.structs.replace(
-        planned,
-        finished_files_count=earlier.finished_count,
-        emptied_trash_files_count=earlier.emptied_count,
-        kept_again_files_count=earlier.kept_count,
-        swept_files_count=sweep_runs(table, table.runtime, keep="", listener=listener, is_plan=True),
-    )
-
-
-def _planned(candidates: OrphanCandidates, search: Search) -> RemoveOrphanFilesPlan:
-    """What is to go of candidates; raises as `_classified`."""
-    return _plan_of(candidates, _classified(candidates, search, None), _draft(candidates, search, ""), search)
-
-
-def _classified(candidates: OrphanCandidates, search: Search, directory: str | None) -> ClassifiedGarbage:
-    """What is to go, written to a directory as `classify_files` says; of a saved plan that alone.
-
-    Raises:
-        SafetyError: a file of the saved plan is no orphan now, or gone.
-        AlreadyApplied: all of them are gone.
-    """
-    saved, storage = search.saved, candidates.table.storage
-    only = None if saved is None else saved.files
-    found = classify_files(candidates.garbage, candidates.locations, directory, storage, only)
-    if saved is not None:
-        saved.check(found, candidates.table)
-    return found
-
-
-def _plan_of(
-    candidates: OrphanCandidates, found: ClassifiedGarbage, draft: PlanDraft, search: Search
-) -> RemoveOrphanFilesPlan:
-    """What would go, for people and machines."""
-    kept = candidates.kept
-    return RemoveOrphanFilesPlan(
-        location=candidates.root,
-        orphan_files_count=sum(f.files_count for f in found.files),
-        orphan_bytes_count=sum(f.bytes for f in found.files),
-        files_by_kind=found.files,
-        orphan_file_locations=found.sample,
-        is_in_trash=bool(found.parts and draft.trash_ms and not draft.grace_ms),
-        waits_until_ms=draft.not_before_ms if found.parts and draft.grace_ms else None,
-        hash=found.hash(candidates.table, draft),
-        too_many=None if search.force else candidates.share.problem(search.options.max_orphan_ratio),
-        listed_files_count=candidates.listed_count,
-        reachable_files_count=candidates.named_count,
-        kept=msgspec.structs.replace(kept, outside_count=kept.outside_count + found.outside_count),
-        mismatches=candidates.mismatches,
-        unlisted_reason=candidates.unlisted_reason,
-        untotalled_snapshots_count=candidates.reached.untotalled_count,
-        unreadable_tables=candidates.accepted,
-    )
-
-
-def _draft(candidates: OrphanCandidates, search: Search, run: str) -> PlanDraft:
-    """What the plan on disk says beside its files.
-
-    There is no commit to wait after, so that files go at once unless the option `grace` says otherwise.
-    """
-    draft = PlanDraft(
-        job=JOB.name,
-        run=run,
-        grace_ms=search.options.grace_ms(compares_metadata=True),
-        trash_ms=trash_days(search.trash, parse_location(candidates.table.metadata.location).scheme) * DAY_MS,
-        roots=named_roots(candidates.table, search.options.roots),
-        accepted=candidates.accepted,
-    )
-    return draft.at(candidates.now_ms)
-
-
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """What a run did.
 
@@ -212,8 +114,6 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
         reclaimed: `None` where the plan waits for its time.
         adopted_count: files that metadata led to when it was read again.
         kept: by which other run files of the plan are kept, so that all of it waits; `None` where it does not.
-        earlier: what earlier runs had left to be done.
-        swept_count: files left by runs that died, which were removed.
     """
 
     planned: RemoveOrphanFilesPlan
@@ -221,117 +121,6 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     reclaimed: Reclaimed | None = None
     adopted_count: int = 0
     kept: KeptByPlans | None = None
-    earlier: PendingPlans = PendingPlans()
-    swept_count: int = 0
-
-
-class OrphanRemoval:
-    """One run of the job, from the files that were found to those that are gone."""
-
-    def __init__(
-        self, candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener, keeper: RowKeeper
-    ) -> None:
-        self._candidates, self._search, self._keeper = candidates, search, keeper
-        self._run = _candidates_run(candidates, spark, search, listener)
-
-    def remove(self) -> Removal:
-        """Delete what was found, after what earlier runs left.
-
-        Raises:
-            SafetyError: the plan is not the approved one, or too great a share of the files would go.
-        """
-        run, search, candidates = self._run, self._search, self._candidates
-        earlier, swept_count = PendingPlans(), 0
-        if search.saved is not None:
-            earlier = finish_pending(run, plan_hash=search.approve or "")
-            if earlier != PendingPlans():
-                nothing = _plan_of(candidates, ClassifiedGarbage(), _draft(candidates, search, ""), search)
-                return Removal(planned=nothing, earlier=earlier)
-        planned = _planned(candidates, search)
-        _refuse(planned, search)
-        if search.finishes_earlier:
-            earlier = finish_pending(run)
-            swept_count = sweep_runs(candidates.table, candidates.table.runtime, keep="", listener=run.listener)
-        removal = Removal(planned=planned, earlier=earlier)
-        if planned.orphan_files_count:
-            try:
-                with run.leases:
-                    removal = self._carried_out(removal)
-            except Exception as error:
-                if not earlier.may_have_deleted:
-                    raise
-                before = "what earlier runs left is finished, and " if earlier.is_complete else ""
-                problem = f"{before}no orphan of this run is deleted: {reason_of(error)}"
-                run.listener.on(Warned(problem))
-                earlier = msgspec.structs.replace(earlier, problems=(*earlier.problems, problem))
-                removal = Removal(planned=planned, earlier=earlier)
-        return msgspec.structs.replace(removal, swept_count=swept_count)
-
-    def _carried_out(self, removal: Removal) -> Removal:
-        plan, lease, now, adopted_count = self._written()
-        candidates = self._candidates
-        if adopted_count:
-            removal = msgspec.structs.replace(
-                removal, planned=_planned(candidates, self._search), adopted_count=adopted_count
-            )
-        if plan is None:
-            delete_draft(lease.directory, now.storage)
-            return removal
-        removal = msgspec.structs.replace(removal, plan=plan)
-        if plan.not_before_ms > candidates.now_ms:
-            return removal
-        done = self._run.on(now).carry_out(plan, lease, candidates.reached.seen, (candidates.root,))
-        if isinstance(done, KeptByPlans):
-            self._run.listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {done.reason}"))
-            return msgspec.structs.replace(removal, kept=done)
-        return msgspec.structs.replace(removal, reclaimed=done)
-
-    def _written(self) -> tuple[DeletionPlan | None, PlanLease, Table, int]:
-        """Write a plan whose head comes after the last look: what another run finds and carries out has been looked at.
-
-        Returns:
-            The plan, `None` where nothing is left of it; the lease; the table by whose metadata none of it is in use; how many
-            candidates were left out, since that leads to them.
-        """
-        run, search = self._run, self._search
-        adopted_count, seen, number = 0, self._candidates.table, 1
-        draft, lease, found = self._write_parts(number)
-        while True:
-            try:
-                now = seen.refresh()
-                if now.metadata_location == seen.metadata_location and now.metadata == seen.metadata:
-                    plan = write_plan(found, draft, now, now.runtime) if found.parts else None
-                    return plan, lease, now, adopted_count
-                self._candidates, count = still_unnamed(self._candidates, now, run.spark, search, self._keeper)
-                seen = now
-                if not count:
-                    continue
-                adopted_count += count
-                run.listener.on(
-                    Warned(f"{counted_doing(count, 'files', 'are')} in use now, and not deleted as orphans")
-                )
-                _refuse(_planned(self._candidates, search), search)
-            except IcekeepError:
-                delete_draft(lease.directory, seen.storage)
-                raise
-            delete_draft(lease.directory, seen.storage)
-            number += 1
-            draft, lease, found = self._write_parts(number)
-
-    def _write_parts(self, number: int) -> tuple[PlanDraft, PlanLease, ClassifiedGarbage]:
-        """Write down the files of the run's `number`th plan."""
-        table = self._candidates.table
-        draft = _draft(self._candidates, self._search, run_name(table, number))
-        lease = self._run.lease(plan_directory(table, draft), JOB.name)
-        return draft, lease, _classified(self._candidates, self._search, lease.directory)
-
-
-def _refuse(planned: RemoveOrphanFilesPlan, search: Search) -> None:
-    stays = "other files would go than those that were looked at, so nothing is deleted"
-    refuse_unapproved(search.approve, planned.hash, stays)
-    # Who approves of a plan has seen how much of the table it is.
-    if search.approve is None and planned.too_many is not None:
-        raise SafetyError(planned.too_many, hash=planned.hash)
 
 
 class RemoveOrphanFilesResult(JobResult, frozen=True, kw_only=True):
@@ -402,9 +191,9 @@ class RemoveOrphanFilesResult(JobResult, frozen=True, kw_only=True):
     run_id: str | None = None
 
 
-def result(removal: Removal) -> RemoveOrphanFilesResult:
-    """What a run did."""
-    planned, plan, earlier, done = removal.planned, removal.plan, removal.earlier, removal.reclaimed or Reclaimed()
+def _result(removal: Removal, earlier: PendingPlans, swept_count: int) -> RemoveOrphanFilesResult:
+    planned, plan, done = removal.planned, removal.plan, removal.reclaimed or Reclaimed()
+    counts: dict[str, Any] = {**earlier.counts, "kept_again_files_count": earlier.kept_count + done.kept_count}
     is_left = plan is not None and (removal.reclaimed is None or not done.is_complete)
     waits_until_ms = None
     if plan is not None and removal.reclaimed is None:
@@ -428,10 +217,7 @@ def result(removal: Removal) -> RemoveOrphanFilesResult:
         unlisted_reason=planned.unlisted_reason,
         unreadable_tables=planned.unreadable_tables,
         untotalled_snapshots_count=planned.untotalled_snapshots_count,
-        finished_files_count=earlier.finished_count,
-        emptied_trash_files_count=earlier.emptied_count,
-        kept_again_files_count=earlier.kept_count + done.kept_count,
-        swept_files_count=removal.swept_count,
+        swept_files_count=swept_count,
         unmoved_files_count=done.unmovable_count,
         problems=(*((done.stopped,) if done.stopped else ()), *earlier.problems),
         too_many=planned.too_many,
@@ -439,7 +225,193 @@ def result(removal: Removal) -> RemoveOrphanFilesResult:
         waits_until_ms=waits_until_ms,
         left_reason=removal.kept.reason if removal.kept is not None else "",
         plan_location=plan.directory if plan is not None and (is_left or plan.is_trash) else None,
+        **counts,
     )
+
+
+class OrphanRemoval:
+    """One run of the job, or a look at it, from the files that were found to those that are gone."""
+
+    def __init__(
+        self, candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener, keeper: RowKeeper
+    ) -> None:
+        self._candidates, self._search, self._keeper = candidates, search, keeper
+        request = DeletionRequest(
+            options=search.options,
+            max_concurrent_deletes=search.max_concurrent_deletes,
+            trust_manifest_list=search.trust_manifest_list,
+            skips_trash=search.trash == 0,
+            other_roots=candidates.locations.others,
+            approve=search.approve,
+            saved=search.saved,
+        )
+        run = DeletionRun.of(candidates.table, spark, request, listener, candidates.now_ms)
+        # Those that were judged when the files were found.
+        self._run = msgspec.structs.replace(run, locations=candidates.locations)
+
+    def foreseen(self) -> RemoveOrphanFilesPlan:
+        """What a run would do, with what earlier runs left; refused where another plan is approved, as the run would be."""
+        search, table = self._search, self._candidates.table
+        planned = self._planned()
+        if search.saved is None:
+            refuse_unapproved(search.approve, planned.hash, "nothing would be deleted")
+        if not search.finishes_earlier:
+            return planned
+        earlier = foreseen_pending(self._run)
+        swept_count = sweep_runs(table, table.runtime, keep="", listener=self._run.listener, is_plan=True)
+        return msgspec.structs.replace(planned, swept_files_count=swept_count, **earlier.counts)
+
+    def remove(self) -> RemoveOrphanFilesResult:
+        """Delete what was found, after what earlier runs left.
+
+        Raises:
+            SafetyError: the plan is not the approved one, or too great a share of the files would go.
+        """
+        run, search, table = self._run, self._search, self._candidates.table
+        earlier, swept_count = PendingPlans(), 0
+        if search.saved is not None:
+            earlier = finish_pending(run, plan_hash=search.approve or "")
+            if earlier != PendingPlans():
+                nothing = self._plan_of(ClassifiedGarbage(), self._draft(""))
+                return _result(Removal(planned=nothing), earlier, swept_count)
+        planned = self._planned()
+        self._refuse(planned)
+        if search.finishes_earlier:
+            earlier = finish_pending(run)
+            swept_count = sweep_runs(table, table.runtime, keep="", listener=run.listener)
+        removal = Removal(planned=planned)
+        if planned.orphan_files_count:
+            try:
+                with run.leases:
+                    removal = self._carried_out(removal)
+            except Exception as error:
+                if not earlier.may_have_deleted:
+                    raise
+                before = "what earlier runs left is finished, and " if earlier.is_complete else ""
+                problem = f"{before}no orphan of this run is deleted: {reason_of(error)}"
+                run.listener.on(Warned(problem))
+                earlier = msgspec.structs.replace(earlier, problems=(*earlier.problems, problem))
+        return _result(removal, earlier, swept_count)
+
+    def _planned(self) -> RemoveOrphanFilesPlan:
+        """What is to go of the candidates; raises as `_classified`."""
+        return self._plan_of(self._classified(None), self._draft(""))
+
+    def _classified(self, directory: str | None) -> ClassifiedGarbage:
+        """What is to go, written to a directory as `classify_files` says; of a saved plan that alone.
+
+        Raises:
+            SafetyError: a file of the saved plan is no orphan now, or gone.
+            AlreadyApplied: all of them are gone.
+        """
+        saved, candidates = self._search.saved, self._candidates
+        only = None if saved is None else saved.files
+        found = classify_files(candidates.garbage, candidates.locations, directory, candidates.table.storage, only)
+        if saved is not None:
+            saved.check(found, candidates.table)
+        return found
+
+    def _plan_of(self, found: ClassifiedGarbage, draft: PlanDraft) -> RemoveOrphanFilesPlan:
+        """What would go, for people and machines."""
+        candidates, search = self._candidates, self._search
+        kept = candidates.kept
+        return RemoveOrphanFilesPlan(
+            location=candidates.root,
+            orphan_files_count=sum(f.files_count for f in found.files),
+            orphan_bytes_count=sum(f.bytes for f in found.files),
+            files_by_kind=found.files,
+            orphan_file_locations=found.sample,
+            is_in_trash=bool(found.parts and draft.trash_ms and not draft.grace_ms),
+            waits_until_ms=draft.not_before_ms if found.parts and draft.grace_ms else None,
+            hash=found.hash(candidates.table, draft),
+            too_many=None if search.force else candidates.share.problem(search.options.max_orphan_ratio),
+            listed_files_count=candidates.listed_count,
+            reachable_files_count=candidates.named_count,
+            kept=msgspec.structs.replace(kept, outside_count=kept.outside_count + found.outside_count),
+            mismatches=candidates.mismatches,
+            unlisted_reason=candidates.unlisted_reason,
+            untotalled_snapshots_count=candidates.reached.untotalled_count,
+            unreadable_tables=candidates.accepted,
+        )
+
+    def _draft(self, run: str) -> PlanDraft:
+        """What the plan on disk says beside its files.
+
+        There is no commit to wait after, so that files go at once unless the option `grace` says otherwise.
+        """
+        candidates, search = self._candidates, self._search
+        draft = PlanDraft(
+            job=JOB.name,
+            run=run,
+            grace_ms=search.options.grace_ms(compares_metadata=True),
+            trash_ms=trash_days(search.trash, parse_location(candidates.table.metadata.location).scheme) * DAY_MS,
+            roots=named_roots(candidates.table, search.options.roots),
+            accepted=candidates.accepted,
+        )
+        return draft.at(candidates.now_ms)
+
+    def _refuse(self, planned: RemoveOrphanFilesPlan) -> None:
+        stays = "other files would go than those that were looked at, so nothing is deleted"
+        refuse_unapproved(self._search.approve, planned.hash, stays)
+        # Who approves of a plan has seen how much of the table it is.
+        if self._search.approve is None and planned.too_many is not None:
+            raise SafetyError(planned.too_many, hash=planned.hash)
+
+    def _carried_out(self, removal: Removal) -> Removal:
+        plan, lease, now, adopted_count = self._written()
+        candidates = self._candidates
+        if adopted_count:
+            removal = Removal(planned=self._planned(), adopted_count=adopted_count)
+        if plan is None:
+            delete_draft(lease.directory, now.storage)
+            return removal
+        removal = msgspec.structs.replace(removal, plan=plan)
+        if plan.not_before_ms > candidates.now_ms:
+            return removal
+        done = self._run.on(now).carry_out(plan, lease, candidates.reached.seen, (candidates.root,))
+        if isinstance(done, KeptByPlans):
+            self._run.listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {done.reason}"))
+            return msgspec.structs.replace(removal, kept=done)
+        return msgspec.structs.replace(removal, reclaimed=done)
+
+    def _written(self) -> tuple[DeletionPlan | None, PlanLease, Table, int]:
+        """Write a plan whose head comes after the last look: what another run finds and carries out has been looked at.
+
+        Returns:
+            The plan, `None` where nothing is left of it; the lease; the table by whose metadata none of it is in use; how many
+            candidates were left out, since that leads to them.
+        """
+        run, search = self._run, self._search
+        adopted_count, seen, number = 0, self._candidates.table, 1
+        draft, lease, found = self._write_parts(number)
+        while True:
+            try:
+                now = seen.refresh()
+                if now.metadata_location == seen.metadata_location and now.metadata == seen.metadata:
+                    plan = write_plan(found, draft, now, now.runtime) if found.parts else None
+                    return plan, lease, now, adopted_count
+                self._candidates, count = still_unnamed(self._candidates, now, run.spark, search, self._keeper)
+                seen = now
+                if not count:
+                    continue
+                adopted_count += count
+                run.listener.on(
+                    Warned(f"{counted_doing(count, 'files', 'are')} in use now, and not deleted as orphans")
+                )
+                self._refuse(self._planned())
+            except IcekeepError:
+                delete_draft(lease.directory, seen.storage)
+                raise
+            delete_draft(lease.directory, seen.storage)
+            number += 1
+            draft, lease, found = self._write_parts(number)
+
+    def _write_parts(self, number: int) -> tuple[PlanDraft, PlanLease, ClassifiedGarbage]:
+        """Write down the files of the run's `number`th plan."""
+        table = self._candidates.table
+        draft = self._draft(run_name(table, number))
+        lease = self._run.lease(plan_directory(table, draft), JOB.name)
+        return draft, lease, self._classified(lease.directory)
 
 
 class RemoveOrphanFilesRequest(PlannedRequest, frozen=True, kw_only=True):
@@ -525,7 +497,7 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
     search, spark, listener = request.search(), request.spark, request.listener
     with keeping_rows(table, listener) as keeper:
         candidates = find_candidates(table, spark, search, listener, keeper)
-        return result(OrphanRemoval(candidates, spark, search, listener, keeper).remove())
+        return OrphanRemoval(candidates, spark, search, listener, keeper).remove()
 
 
 @takes(RemoveOrphanFilesRequest)
@@ -534,7 +506,7 @@ def plan_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) ->
     search, spark, listener = request.search(), request.spark, request.listener
     with keeping_rows(table, listener) as keeper:
         candidates = find_candidates(table, spark, search, listener, keeper, is_plan=True)
-        return foreseen_removal(candidates, spark, search, listener)
+        return OrphanRemoval(candidates, spark, search, listener, keeper).foreseen()
 
 
 @takes(RemoveOrphanFilesRequest, "remove_orphan_files")
@@ -544,7 +516,7 @@ def exact_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -
     with ExitStack() as stack:
         keeper = stack.enter_context(keeping_rows(table, listener))
         candidates = find_candidates(table, spark, search, listener, keeper, is_plan=True)
-        shown = foreseen_removal(candidates, spark, search, listener)
+        shown = OrphanRemoval(candidates, spark, search, listener, keeper).foreseen()
         head = candidates.table.metadata.head(MAIN)
         listings_count = -(-candidates.listed_count // _NAMES_A_LISTING)
         return ExactPlan(

@@ -19,7 +19,7 @@ from icekeep.spec.reach import only_data_file
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.spelling import counted
-from icekeep.storage.locations import canonical
+from icekeep.storage.locations import canonical_or_text
 
 Indexed = tuple[int, ManifestEntry]
 
@@ -66,24 +66,16 @@ class _NamedEntries(msgspec.Struct, frozen=True):
 
     def _is_named(self, entry: ManifestEntry) -> bool:
         file = entry.data_file
-        return same_file(file.file_path) in self.paths or is_for(file, self.paths)
-
-
-def same_file(path: str) -> str:
-    """Equal for all spellings of a location."""
-    try:
-        return canonical(path)
-    except InvalidTableError:
-        return path
+        return canonical_or_text(file.file_path) in self.paths or is_for(file, self.paths)
 
 
 def is_for(file: DataFile, paths: Collection[str]) -> bool:
-    """Whether a delete file is for one data file alone, and that is one of these; `paths` as `same_file` has them."""
+    """Whether a delete file is for one data file alone, and that is one of these; `paths` as `canonical_or_text` has them."""
     try:
         only = only_data_file(file)
     except InvalidTableError:
         return False
-    return only is not None and same_file(only) in paths
+    return only is not None and canonical_or_text(only) in paths
 
 
 def manifests_of(fault: Fault) -> frozenset[str]:
@@ -205,7 +197,7 @@ class Head:
 
     def look_for(self, paths: Iterable[str], manifests: Iterable[str]) -> None:
         """Say which files `places` and `about` are going to be asked for, and which manifests are likely to name them."""
-        self._named = _NamedEntries(without_history(self.table.metadata), frozenset(map(same_file, paths)))
+        self._named = _NamedEntries(without_history(self.table.metadata), frozenset(map(canonical_or_text, paths)))
         self._likely = frozenset(manifests)
         for row in self._once:
             # The row of such a manifest is wrong, so that readers in tasks cannot go by it.
@@ -230,11 +222,11 @@ class Head:
         Raises:
             CannotRepairError: a manifest cannot be read.
         """
-        path = {same_file(file_path)}
+        path = {canonical_or_text(file_path)}
         return [
             place
             for place in self._within(self._once)
-            if same_file(place.entry.data_file.file_path) in path or is_for(place.entry.data_file, path)
+            if canonical_or_text(place.entry.data_file.file_path) in path or is_for(place.entry.data_file, path)
         ]
 
     def _within(self, rows: Sequence[ManifestFile], others: Sequence[ManifestFile] = ()) -> list[EntryPosition]:

@@ -22,7 +22,6 @@ from icekeep.maintenance.plans import FAULT, PART, ExactPlan, PlanLine, SavedPla
 from icekeep.maintenance.preconditions import AlreadyApplied, already, landed, moved
 from icekeep.maintenance.repair import JOB
 from icekeep.maintenance.repair.losses import MergedVectors
-from icekeep.maintenance.repair.metadata import COUNTERS
 from icekeep.maintenance.repair.older_files import CopiedFiles
 from icekeep.maintenance.repair.plan import (
     BranchWork,
@@ -35,7 +34,7 @@ from icekeep.maintenance.repair.plan import (
     lost_records,
     parts_of,
 )
-from icekeep.maintenance.repair.planner import planned
+from icekeep.maintenance.repair.planner import COUNTERS, planned
 from icekeep.maintenance.repair.reattach import NEEDS_EARLIER, Reattachment, plan_reattachment, read_pointed, reattached
 from icekeep.maintenance.repair.trash import bring_back
 from icekeep.maintenance.rewrite.run import retry_with_replan, run_name
@@ -111,7 +110,7 @@ class RepairRun:
 
     Attributes:
         branches: what was committed to each.
-        mended: what has landed.
+        repaired: what has landed.
         table: as the last commit left it.
     """
 
@@ -119,7 +118,7 @@ class RepairRun:
         self._read, self._request, self._scope = table, request, scope
         self.table, self.run_id = table, run_name(table)
         self.branches: list[RepairedBranch] = []
-        self.mended: list[RepairedFault] = []
+        self.repaired: list[RepairedFault] = []
         self._plans: list[Planned] = []
 
     def plan_and_execute(self, now: Table, number: int) -> RepairResult:
@@ -132,7 +131,7 @@ class RepairRun:
         found = planned(now, self._scope, request.spark, request.listener)
         self._plans.append(found)
         if request.saved is not None:
-            _check_saved(request.saved, found.plan, found.parts, now.metadata, has_begun=bool(self.mended))
+            _check_saved(request.saved, found.plan, found.parts, now.metadata, has_begun=bool(self.repaired))
         elif number == 1:
             request.check_approved(found.plan, "nothing is changed")
         elif request.approve is not None and not found.parts <= self._plans[0].parts:
@@ -150,24 +149,24 @@ class RepairRun:
             ConflictError: what was planned for a branch does not apply any more; the others have landed.
         """
         self.table = table
-        mends = planned.plan.mends
+        repaired = planned.plan.mends
         for file in bring_back(table, planned.returns):
-            self.mended += [one for one in mends if one.is_put_back and one.where == file.location]
-        self._metadata(table.metadata, planned, [one for one in mends if not one.branch])
+            self.repaired += [one for one in repaired if one.is_put_back and one.where == file.location]
+        self._metadata(table.metadata, planned, [one for one in repaired if not one.branch])
         refusals = []
         for work in planned.works:
             try:
-                self._branch(work, [one for one in mends if one.branch == work.branch and not one.is_put_back])
+                self._branch(work, [one for one in repaired if one.branch == work.branch and not one.is_put_back])
             except ConflictError as error:
                 refusals.append(error)
         if refusals:
             raise refusals[0]
 
-    def _metadata(self, read: TableMetadata, planned: Planned, mends: Sequence[RepairedFault]) -> None:
+    def _metadata(self, read: TableMetadata, planned: Planned, repaired: Sequence[RepairedFault]) -> None:
         """Carry out what is changed in the metadata alone; what each commit that lands has fixed is noted at once."""
         if planned.counters:
             self._commit(RaiseLowCounters(planned.counters))
-            self.mended += [one for one in mends if one.fault_id in COUNTERS]
+            self.repaired += [one for one in repaired if one.fault_id in COUNTERS]
         ids, partition_ids = planned.statistics, planned.partition_statistics
         removals: tuple[tuple[ChangeStatistics, Sequence[StatisticsFile | PartitionStatisticsFile]], ...] = (
             (ChangeStatistics(removals=tuple(sorted(ids))), [f for f in read.statistics if f.snapshot_id in ids]),
@@ -180,9 +179,9 @@ class RepairRun:
             if files:
                 self._commit(StillNamed(change, tuple(files)))
                 paths = {file.statistics_path for file in files}
-                self.mended += [one for one in mends if one.where in paths]
+                self.repaired += [one for one in repaired if one.where in paths]
 
-    def _branch(self, work: BranchWork, mends: Sequence[RepairedFault]) -> None:
+    def _branch(self, work: BranchWork, repaired: Sequence[RepairedFault]) -> None:
         """Carry out the work on one branch; each commit that lands is noted at once, with what it has fixed."""
         summary = {"icekeep.faults": ",".join(str(int(number)) for number in sorted(work.faults))}
         if work.writes_entries:
@@ -203,7 +202,7 @@ class RepairRun:
                 writers.append(CopiedFiles(work.branch, replacements, self.run_id, self.table).made)
             whole = WithNewFiles(change, writers)
             self._landed(work, self._commit(StillLost(whole, tuple(sorted(work.gone)), tuple(work.broken.values()))))
-            self.mended += [one for one in mends if one.fault_id not in REACHING_NOTHING]
+            self.repaired += [one for one in repaired if one.fault_id not in REACHING_NOTHING]
         if work.drops_dangling:
             dropping = RewriteManifests(
                 replaced=(),
@@ -214,7 +213,7 @@ class RepairRun:
                 summary=summary,
             )
             self._landed(work, self._commit(dropping))
-            self.mended += [one for one in mends if one.fault_id in REACHING_NOTHING]
+            self.repaired += [one for one in repaired if one.fault_id in REACHING_NOTHING]
 
     def _commit(self, change: Change) -> CommitResult:
         reader = SparkManifestReader(self._request.spark, self.table.storage)
@@ -240,10 +239,10 @@ class RepairRun:
         return RepairResult(
             status="done" if all(one.is_only_older for one in plan.not_mended) else "partial",
             run=self.run_id,
-            mended=tuple(self.mended),
+            mended=tuple(self.repaired),
             not_mended=plan.not_mended,
             branches=tuple(self.branches),
-            lost_records_count=lost_records(self.mended),
+            lost_records_count=lost_records(self.repaired),
             metadata_location_before=self._read.metadata_location,
             metadata_location=self.table.metadata_location,
             hash=self._plans[0].plan.hash,
@@ -252,7 +251,7 @@ class RepairRun:
     def landed_before(self) -> str:
         """What a run had fixed before it failed."""
         landed = [f"branch {one.branch!r} at snapshot {one.snapshot_id}" for one in self.branches]
-        landed += [f"{one.where!r}" for one in self.mended if one.is_put_back or not one.branch]
+        landed += [f"{one.where!r}" for one in self.repaired if one.is_put_back or not one.branch]
         return f"run {self.run_id!r} had repaired before: {', '.join(landed)}"
 
 
@@ -316,16 +315,21 @@ class StillLost(msgspec.Struct, frozen=True):
 
 def _lines(plan: RepairPlan, parts: Iterable[str]) -> Iterator[PlanLine]:
     """All that a plan does: what is fixed, and the hashes of all parts of that."""
-    for mend in plan.mends:
+    for repaired in plan.mends:
         says = {
-            "fault_id": mend.fault_id,
-            "fault": mend.name,
-            "branch": mend.branch,
-            "action": mend.action,
-            "lost_files": list(mend.lost_files),
+            "fault_id": repaired.fault_id,
+            "fault": repaired.name,
+            "branch": repaired.branch,
+            "action": repaired.action,
+            "lost_files": list(repaired.lost_files),
         }
         yield PlanLine(
-            do=_DO, kind=FAULT, name=mend.where, record_count=mend.lost_records_count, state=_state(mend), says=says
+            do=_DO,
+            kind=FAULT,
+            name=repaired.where,
+            record_count=repaired.lost_records_count,
+            state=_state(repaired),
+            says=says,
         )
     for part in sorted(parts):
         yield PlanLine(do=_DO, kind=PART, state=part)
@@ -352,7 +356,7 @@ def _check_saved(
         return
     lines = [line for line in saved.lines() if line.do == _DO]
     faults = {line.state: line for line in lines if line.kind == FAULT}
-    now = {_state(mend): mend for mend in plan.mends}
+    now = {_state(repaired): repaired for repaired in plan.mends}
     has_landed = bool(landed(saved, metadata))
     if not plan.mends and faults and not has_begun:
         if has_landed:
@@ -370,15 +374,15 @@ def _check_saved(
             f"{counted_doing(len(missing), 'repairs', 'do')} not apply as planned, such as of fault {fault} in "
             f"{missing[0].name!r}"
         )
-    if others := [mend for state, mend in now.items() if state not in faults]:
+    if others := [repaired for state, repaired in now.items() if state not in faults]:
         problems.append(
             f"{len(others):,} others would be done, such as of fault {others[0].fault_id} in {others[0].where!r}"
         )
     raise moved(saved, metadata, "; ".join(problems) or "what is to be repaired would be written in another way")
 
 
-def _state(mend: RepairedFault) -> str:
-    return next(iter(parts_of([mend], ())))
+def _state(repaired: RepairedFault) -> str:
+    return next(iter(parts_of([repaired], ())))
 
 
 @takes(RepairRequest)
@@ -406,18 +410,18 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
     try:
         return retry_with_replan(table, run.plan_and_execute, what=lambda: "faults", listener=request.listener)
     except OutcomeUnknownError as error:
-        if run.mended:
+        if run.repaired:
             error.append(run.landed_before())
         raise
     except Exception as error:
-        if not run.mended:
+        if not run.repaired:
             raise
         # "Nothing was changed" would be wrong.
         problem = f"the rest of what was planned is not repaired: {reason_of(error)}"
         request.listener.on(Warned(problem))
         return msgspec.structs.replace(run.result(), status="partial", problems=(problem,))
     except BaseException:
-        if run.mended:
+        if run.repaired:
             request.listener.on(Warned(run.landed_before()))
         raise
 

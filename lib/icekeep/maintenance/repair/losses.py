@@ -19,7 +19,7 @@ from icekeep.errors import (
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.check.faults import Fault, FaultId
 from icekeep.maintenance.repair.entries import read_whole
-from icekeep.maintenance.repair.heads import EntryPosition, Head, is_for, manifests_of, same_file
+from icekeep.maintenance.repair.heads import EntryPosition, Head, is_for, manifests_of
 from icekeep.maintenance.repair.older_files import fix_from_older_files
 from icekeep.maintenance.repair.plan import NOT_FOUND, CannotRepairError, Fix, NewFiles, VectorMerge, not_accepted
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
@@ -27,6 +27,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import data_layout
 from icekeep.spec.reach import is_deletion_vector, partition_key, path_bounds, sequence_number
 from icekeep.spelling import counted
+from icekeep.storage.locations import canonical_or_text
 
 
 def fix_missing(head: Head, fault: Fault) -> list[Fix]:
@@ -120,7 +121,7 @@ def _take_out(head: Head, path: str, places: Sequence[EntryPosition], why: str, 
     kind = "records" if is_data else "deletes"
     lost = f"{records} records are lost" if is_data else f"rows come back: {records} deletes are lost"
     _need_accepted(head, path, f"{why}, and with its entry {lost}")
-    alone = [p for p in head.about(path) if is_for(p.entry.data_file, {same_file(path)})] if is_data else []
+    alone = [p for p in head.about(path) if is_for(p.entry.data_file, {canonical_or_text(path)})] if is_data else []
     for place in (*places, *alone):
         head.refuse_doubled(place.row)
         head.refuse_merged(place)
@@ -148,7 +149,7 @@ def fix_doubled_file(head: Head, fault: Fault) -> list[Fix]:
     # Its entries may spell the location in several ways.
     spellings = sorted({str(one["file_path"]) for one in fault.facts["entries"]})
     found = [place for one in spellings for place in head.places(one, manifests_of(fault))]
-    found += [p for p in head.about(path) if same_file(p.entry.data_file.file_path) == same_file(path)]
+    found += [p for p in head.about(path) if canonical_or_text(p.entry.data_file.file_path) == canonical_or_text(path)]
     by_key = {p.key: p for p in found if offset is None or p.entry.data_file.content_offset == offset}
     places = [*by_key.values()]
     if not places:

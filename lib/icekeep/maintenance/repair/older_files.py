@@ -26,7 +26,7 @@ from icekeep.formats.deletes.rewrite import delete_format
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.formats.reader import open_reader
 from icekeep.maintenance.check.faults import Fault
-from icekeep.maintenance.repair.heads import EntryPosition, Head, manifests_of, same_file
+from icekeep.maintenance.repair.heads import EntryPosition, Head, manifests_of
 from icekeep.maintenance.repair.plan import NOT_FOUND, CannotRepairError, Fix, NewFiles, OldFile, Replacement
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.matched_deletes import DataFileIndex, reaches, reaching_deletes
@@ -37,6 +37,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage, head_many
+from icekeep.storage.locations import canonical_or_text
 
 Answer = tuple[Replacement, tuple[EntryPosition, ...]] | CannotRepairError
 
@@ -397,7 +398,7 @@ class ObstacleSearch(msgspec.Struct, frozen=True):
     def _doubled(self, live: Iterator[ManifestEntry]) -> list[Obstacle]:
         """Rows must not be there twice."""
         numbers = {
-            same_file(old.entry.data_file.file_path): number
+            canonical_or_text(old.entry.data_file.file_path): number
             for number, one in enumerate(self.replacements)
             for old in one.old
         }
@@ -406,7 +407,7 @@ class ObstacleSearch(msgspec.Struct, frozen=True):
                 numbers[path], f"file {entry.data_file.file_path!r}, which the rewrite has read, is in the table again"
             )
             for entry in live
-            if (path := same_file(entry.data_file.file_path)) in numbers
+            if (path := canonical_or_text(entry.data_file.file_path)) in numbers
         ]
 
     def _deletes(self, live: Iterator[ManifestEntry]) -> list[Obstacle]:

@@ -231,9 +231,9 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     returns: tuple[TrashedFile, ...] = ()
 
 
-def parts_of(mends: Iterable[RepairedFault], works: Iterable[BranchWork]) -> frozenset[str]:
+def parts_of(repaired: Iterable[RepairedFault], works: Iterable[BranchWork]) -> frozenset[str]:
     """The hashes of all that is done: the same for the same fixes of the same entries, whatever else others commit."""
-    parts: list[Any] = [*mends]
+    parts: list[Any] = [*repaired]
     for work in works:
         parts += [[work.branch, path, index, one.file, one.is_deleted] for (path, index), one in work.entries.items()]
         names = (sorted(work.rows), sorted(work.once), sorted({*work.gone, *work.broken}))
@@ -243,9 +243,9 @@ def parts_of(mends: Iterable[RepairedFault], works: Iterable[BranchWork]) -> fro
     return frozenset(_hashed(part) for part in parts)
 
 
-def lost_records(mends: Iterable[RepairedFault]) -> int | None:
+def lost_records(repaired: Iterable[RepairedFault]) -> int | None:
     """The records that are lost by all of them; `None` where that is not known of one."""
-    counts = [one.lost_records_count for one in mends]
+    counts = [one.lost_records_count for one in repaired]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 

@@ -35,7 +35,6 @@ from icekeep.maintenance.repair.losses import (
     fix_two_vectors,
     fix_unreadable,
 )
-from icekeep.maintenance.repair.metadata import IN_METADATA, MetadataWork, fix_metadata, why_no_snapshots
 from icekeep.maintenance.repair.plan import (
     NOT_FOUND,
     CannotRepairError,
@@ -55,6 +54,15 @@ from icekeep.maintenance.repair.reattach import NEEDS_EARLIER
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import ManifestContent
+from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
+from icekeep.spec.updates import low_counters
+
+COUNTERS: Mapping[int, str] = {
+    FaultId.LAST_COLUMN_ID_TOO_LOW: "last_column_id",
+    FaultId.LAST_PARTITION_ID_TOO_LOW: "last_partition_id",
+    FaultId.NEXT_ROW_ID_TOO_LOW: "next_row_id",
+}
+IN_METADATA = frozenset((*COUNTERS, FaultId.STATISTICS_OF_MISSING_SNAPSHOT, FaultId.STATISTICS_FILE_MISSING))
 
 MAX_REPAIRS = 10_000
 """At most this many faults are repaired at a time."""
@@ -176,7 +184,7 @@ class _Planner:
         self._heads = [*heads_of(table, reader, scope)]
         self._metadata = MetadataWork()
         self._returns: dict[str, TrashedFile] = {}
-        self._mends: list[RepairedFault] = []
+        self._repaired: list[RepairedFault] = []
         self._stay: list[UnrepairedFault] = []
 
     def planned(self) -> Planned:
@@ -202,12 +210,12 @@ class _Planner:
         works = tuple(head.work for head in self._heads if not head.work.is_empty)
         refuse_unchecked(self._heads, self._tally)
         refuse_wrong_row_ids(self._heads, self._tally)
-        mends, parts = tuple(self._mends), parts_of(self._mends, works)
+        repaired, parts = tuple(self._repaired), parts_of(self._repaired, works)
         own = () if self._table.run is None else self._table.run.snapshot_properties
         plan = RepairPlan(
-            mends=mends,
+            mends=repaired,
             not_mended=tuple(self._stay),
-            lost_records_count=lost_records(mends),
+            lost_records_count=lost_records(repaired),
             hash=hash_of(self._table.metadata.table_uuid, parts, own),
         )
         return Planned(
@@ -242,7 +250,7 @@ class _Planner:
                 self._try(fault, [(head, partial(_fix_readable, repair, head, fault)) for head in self._heads])
 
     def _on_branches(self, faults: Sequence[Fault], repair: Repair) -> None:
-        before, reasons = len(self._mends), list[UnrepairedFault]()
+        before, reasons = len(self._repaired), list[UnrepairedFault]()
         for head in self._heads:
             here = msgspec.structs.replace(faults[0], where=f"snapshot {head.snapshot.snapshot_id}")
             try:
@@ -252,7 +260,7 @@ class _Planner:
                     reasons.append(unrepaired(here, self._on(head, str(error))))
                 continue
             self._note(head, here, fixes)
-        if len(self._mends) > before:
+        if len(self._repaired) > before:
             self._stay += reasons
         elif reasons:
             self._stay += [unrepaired(fault, reasons[0].reason) for fault in faults]
@@ -285,7 +293,7 @@ class _Planner:
             if head is not None:
                 head.work.faults.add(fault.number)
             self._returns |= {one.location: one for one in fix.returns}
-            self._mends.append(
+            self._repaired.append(
                 RepairedFault(
                     fault_id=int(fault.number),
                     name=CLASSES[fault.number].name,
@@ -316,6 +324,62 @@ def _only_older(fault: Fault) -> UnrepairedFault:
         return unrepaired(fault, NOT_FOUND)
     reason = f"no branch has it at its head, only snapshot {fault.snapshot_id} or a tag; it goes with its expiration"
     return unrepaired(fault, reason, is_only_older=True)
+
+
+class MetadataWork(msgspec.Struct):
+    """What is changed in the metadata alone; as `Planned` has it."""
+
+    counters: set[str] = set()
+    statistics: set[int] = set()
+    partition_statistics: set[int] = set()
+
+
+def fix_metadata(table: Table, fault: Fault, work: MetadataWork) -> list[Fix]:
+    """Plan what is to be changed; raises `CannotRepairError` where nothing can or need be changed."""
+    if fault.number not in COUNTERS:
+        return [_fix_statistics(table, fault, work)]
+    name = COUNTERS[fault.number]
+    least = low_counters(table.metadata).get(name)
+    shown = name.replace("_", "-")
+    if least is None:
+        raise CannotRepairError(NOT_FOUND)
+    if not table.catalog.compares_metadata:
+        raise CannotRepairError(f"catalog {table.catalog.name!r} applies its own updates, and none raises {shown}")
+    work.counters.add(name)
+    return [Fix(action=f"{shown} {least} in place of {getattr(table.metadata, name)}")]
+
+
+def _fix_statistics(table: Table, fault: Fault, work: MetadataWork) -> Fix:
+    """The entries of one kind of one snapshot go, which is what an update can say."""
+    metadata = table.metadata
+    is_partition = "partition" in str(fault.facts["kind"])
+    files: tuple[StatisticsFile | PartitionStatisticsFile, ...] = (
+        metadata.partition_statistics if is_partition else metadata.statistics
+    )
+    path = fault.facts.get("statistics_path", fault.facts.get("file_path"))
+    # Several snapshots may name one file.
+    snapshot_id = fault.facts.get("snapshot_id", fault.snapshot_id)
+    found = next((one for one in files if (one.snapshot_id, one.statistics_path) == (snapshot_id, path)), None)
+    if found is None:
+        raise CannotRepairError(NOT_FOUND)
+    if fault.number == FaultId.STATISTICS_FILE_MISSING:
+        info = table.storage.head(found.statistics_path)
+        if info is not None and info.size_bytes == found.file_size_in_bytes:
+            raise CannotRepairError(NOT_FOUND)
+    (work.partition_statistics if is_partition else work.statistics).add(found.snapshot_id)
+    return Fix(action=f"snapshot {found.snapshot_id} has no {fault.facts['kind']} any more; planners go without")
+
+
+def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
+    """Why no snapshot may be added once these kinds of faults are fixed; `None` where one may.
+
+    Each takes its row ids from the counter: where that is too low they are those of other rows.
+    """
+    number = FaultId.NEXT_ROW_ID_TOO_LOW
+    is_low = COUNTERS[number] in low_counters(table.metadata)
+    if not is_low or (number in numbers and table.catalog.compares_metadata):
+        return None
+    return f"next-row-id is too low, and a new snapshot would give out row ids twice: repair fault {number} first"
 
 
 def guard(head: Head, tally: Tally) -> None:

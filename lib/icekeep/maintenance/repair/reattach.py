@@ -505,7 +505,7 @@ def _planned(
     if missing := [one for one in lost_files if canonical(one) not in accepted]:
         more = f" (and {len(missing) - _FILES_SHOWN} more)" if len(missing) > _FILES_SHOWN else ""
         raise not_accepted(action, missing[:_FILES_SHOWN], more)
-    mend = RepairedFault(
+    repaired = RepairedFault(
         fault_id=int(number),
         name=CLASSES[number].name,
         branch="",
@@ -516,9 +516,9 @@ def _planned(
     )
     logged = log_previous(metadata, location, metadata.last_updated_ms)
     faulty_digest, sound_digest = _digest(faulty.data), _digest(data)
-    plan_hash = hash_of(metadata.table_uuid, [*parts_of([mend], ()), faulty_digest, sound_digest])
+    plan_hash = hash_of(metadata.table_uuid, [*parts_of([repaired], ()), faulty_digest, sound_digest])
     return Reattachment(
-        plan=RepairPlan(mends=(mend,), lost_records_count=lost_records_count, hash=plan_hash),
+        plan=RepairPlan(mends=(repaired,), lost_records_count=lost_records_count, hash=plan_hash),
         faulty_location=faulty.location,
         table=Table(identifier, logged, faulty.location, faulty.storage, catalog),
         sound_location=location,

@@ -14,7 +14,7 @@ from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import IcekeepError, NotFoundError
 from icekeep.fleet.job import figures_of
 from icekeep.fleet.values import JobOutcome, JobStatus, MatchedTable, MatchedTables
-from icekeep.maintenance.delete.neighbours import SharedLooks, sharing
+from icekeep.maintenance.delete.looks import SharedLooks, sharing
 from icekeep.names import full_name
 from icekeep.operations.arguments import Command, flags_by_argument
 from icekeep.operations.commands.tables import for_each_catalog

@@ -5,7 +5,7 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import UsageError
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.metadata_beside import register_table
+from icekeep.maintenance.register import register_table
 from icekeep.maintenance.restore.job import Restorable, RestoreResult, list_restorable, plan_restore
 from icekeep.maintenance.restore.job import restore as restore_run
 from icekeep.planning.spark.session import SparkSource

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compact.candidates import ManyPlannedFiles, few_planned_files, file_columns
 from icekeep.maintenance.compact.commit import read_files
-from icekeep.maintenance.compact.grouping import GroupRules, with_deletes_once
+from icekeep.maintenance.compact.grouping import GroupRules
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.order import Strategy
-from icekeep.maintenance.compact.plan import GroupFiles, pack_group_files
+from icekeep.maintenance.compact.plan import GroupFiles, pack_group_files, with_deletes_once
 from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.planning.deletes import EVERY_PAIR, reaching
 from icekeep.planning.manifests import REACHING_DELETES

@@ -7,17 +7,10 @@ import msgspec
 import pytest
 
 from icekeep.errors import SafetyError, UnavailableError, UsageError
-from icekeep.maintenance.delete import neighbours as neighbours_module
+from icekeep.maintenance.delete import looks
 from icekeep.maintenance.delete.locations import forget_locations, look_at
-from icekeep.maintenance.delete.neighbours import (
-    FRESH_MS,
-    LOOK_MS,
-    Neighbours,
-    SharedLooks,
-    neighbours,
-    recording_looks,
-    sharing,
-)
+from icekeep.maintenance.delete.looks import FRESH_MS, LOOK_MS, SharedLooks, recording_looks, sharing
+from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.maintenance.drop.job import drop_table
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.orphans.job import remove_orphan_files
@@ -251,7 +244,7 @@ def looked(monkeypatch):
         names.append(identifier[-1])
         return look_at(catalog, identifier, pointer)
 
-    monkeypatch.setattr(neighbours_module, "look_at", noted)
+    monkeypatch.setattr(looks, "look_at", noted)
 
     def by(job, record):
         forget_locations()

@@ -29,7 +29,7 @@ from icekeep.maintenance.delete.reachable import FileKind
 from icekeep.maintenance.drop.history import read_history
 from icekeep.maintenance.drop.job import drop_table, exact_drop_table, plan_drop_table
 from icekeep.maintenance.expire.job import expire_snapshots
-from icekeep.maintenance.metadata_beside import register_table
+from icekeep.maintenance.register import register_table
 from icekeep.maintenance.restore.job import list_restorable
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import format_metadata, new_table_metadata
