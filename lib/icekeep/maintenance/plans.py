@@ -177,7 +177,7 @@ class SavedPlan(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
     def lines(self) -> Iterator[PlanLine]:
-        """All that is done; read anew.
+        """All that is done, read from the beginning.
 
         Raises:
             UsageError: a line is none, or the file is not the one that was read.
@@ -245,7 +245,7 @@ def read_plan_file(path: str) -> SavedPlan:
         count += 1
     end = _LAST.fullmatch(last)
     if end is None:
-        raise UsageError(f"plan {path!r} is cut off, or something was added at its end; write it anew with --plan-out")
+        raise UsageError(f"plan {path!r} is cut off, or something was added at its end; write it again with --plan-out")
     digest = end[1].decode()
     if digest != hashing.hexdigest():
         raise _changed(path)
@@ -286,5 +286,5 @@ def _refuse_foreign(first: bytes, path: str) -> None:
 
 def _changed(path: str) -> UsageError:
     return UsageError(
-        f"plan {path!r} was changed since it was written: its hash differs; write it anew with --plan-out"
+        f"plan {path!r} was changed since it was written: its hash differs; write it again with --plan-out"
     )

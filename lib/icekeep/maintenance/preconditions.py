@@ -91,7 +91,7 @@ def delete_file_line(entry: ManifestEntry, do: str, group: int | None = None) ->
     )
 
 
-def held_removals(saved: SavedPlan, found: Sequence[ManifestEntry], metadata: TableMetadata) -> list[ManifestEntry]:
+def saved_removals(saved: SavedPlan, found: Sequence[ManifestEntry], metadata: TableMetadata) -> list[ManifestEntry]:
     """Those of the delete files that would be taken out of the table as it is, `found`, which the plan names as well.
 
     Raises:
@@ -103,7 +103,7 @@ def held_removals(saved: SavedPlan, found: Sequence[ManifestEntry], metadata: Ta
     if gone and not landed(saved, metadata):
         files = counted(len(gone), "delete files")
         problem = (
-            f"{files} to remove {'is' if len(gone) == 1 else 'are'} gone, or needed again, such as {some_of(gone)}"
+            f"{files} to remove {'is' if len(gone) == 1 else 'are'} gone, or needed again, such as {first_of(gone)}"
         )
         raise moved(saved, metadata, problem, gone_count=len(gone))
     return [entry for state, entry in states.items() if state in lines]
@@ -114,7 +114,7 @@ def landed(saved: SavedPlan, metadata: TableMetadata) -> list[Snapshot]:
     return [one for one in metadata.snapshots if (one.summary or {}).get(PLAN_KEY) == saved.hash]
 
 
-def already(saved: SavedPlan, metadata: TableMetadata) -> AlreadyApplied:
+def already_applied(saved: SavedPlan, metadata: TableMetadata) -> AlreadyApplied:
     """That snapshots of the table carried the plan out."""
     snapshots = landed(saved, metadata)
     return AlreadyApplied(f"it was carried out before, by {_snapshots(snapshots)}", snapshots)
@@ -134,7 +134,7 @@ def moved(saved: SavedPlan, metadata: TableMetadata, problem: str, **facts: Any)
     )
 
 
-def some_of(names: Sequence[str], total: int | None = None) -> str:
+def first_of(names: Sequence[str], total: int | None = None) -> str:
     """The first of some names, and how many more there are."""
     shown = ", ".join(map(repr, names[:_SHOWN]))
     more = (len(names) if total is None else total) - min(len(names), _SHOWN)
@@ -220,7 +220,7 @@ def of_manifests(metadata: TableMetadata) -> dict[str, str]:
     return _properties(metadata, _MANIFESTS)
 
 
-def hold_decided(saved: SavedPlan, metadata: TableMetadata, now: Mapping[str, str]) -> None:
+def check_decided(saved: SavedPlan, metadata: TableMetadata, now: Mapping[str, str]) -> None:
     """Raise `SafetyError` where what decides of the outcome is not what it was when a plan was made."""
     then = saved.head.decided_by
     if then is None:

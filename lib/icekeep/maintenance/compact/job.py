@@ -44,7 +44,7 @@ from icekeep.maintenance.delete.neighbours import refuse_files_of_others
 from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.plans import ExactPlan
-from icekeep.maintenance.preconditions import NOTE_OF_REMOVALS, held_removals, of_data_files
+from icekeep.maintenance.preconditions import NOTE_OF_REMOVALS, of_data_files, saved_removals
 from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.rewrite.commit import keep_partial_result, warn_stopped_early
 from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
@@ -330,7 +330,7 @@ class CompactionRun:
             SafetyError: the saved plan names one that is not among them.
         """
         found, saved = foreseen_removals(self.table, planned, self.options, methods), self._request.saved
-        return found if found is None or saved is None else held_removals(saved, found, self.table.metadata)
+        return found if found is None or saved is None else saved_removals(saved, found, self.table.metadata)
 
     def only_dangling(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> frozenset[Digest] | None:
         """Which of the delete files that reach nothing may go; `None` for all. Raises as `removals`."""
@@ -508,7 +508,7 @@ class _Plans:
             self._run = self._run.on(table, self._left)
         run = self._run
         with run.kept_plan() as planned:
-            _tell(run, planned, self._listener)
+            _announce(run, planned, self._listener)
             if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
                 self._add(RewriteDataFilesResult(overlap_depth_before=planned.overlap_depth_before), ())
                 return
@@ -544,7 +544,7 @@ class _Plans:
         self._left_count = sum(group.files_count for group in refused)
 
 
-def _tell(run: CompactionRun, planned: RewritePlan, listener: Listener) -> None:
+def _announce(run: CompactionRun, planned: RewritePlan, listener: Listener) -> None:
     for note in planned.notes:
         listener.on(Warned(note))
     _LOG.info(

@@ -31,13 +31,13 @@ from icekeep.maintenance.plans import (
     SavedPlan,
 )
 from icekeep.maintenance.preconditions import (
-    already,
+    already_applied,
+    check_decided,
     delete_file_line,
-    hold_decided,
+    first_of,
     landed,
     moved,
     of_data_files,
-    some_of,
 )
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.rows import record_batches
@@ -199,8 +199,8 @@ def plan_saved(
         )
         for one in packer.packed(files)[0]
     }
-    order = _held_order(groups, saved, scan)
-    hold_decided(saved, metadata, of_data_files(metadata))
+    order = _checked_order(groups, saved, scan)
+    check_decided(saved, metadata, of_data_files(metadata))
     return plan_of([groups[number] for number in order], scan, rules, saved.head.branch)
 
 
@@ -219,7 +219,7 @@ def _saved_groups(saved: SavedPlan) -> Iterator[tuple[PlanLine, dict[str, str]]]
         yield current, states
 
 
-def _held_order(groups: Mapping[int, FileGroup], saved: SavedPlan, scan: Scan) -> list[int]:
+def _checked_order(groups: Mapping[int, FileGroup], saved: SavedPlan, scan: Scan) -> list[int]:
     """The numbers of the groups that are to be done, in the order of the plan; each is held against it."""
     metadata, storage = scan.table.metadata, scan.table.storage
     has_landed = bool(landed(saved, metadata))
@@ -241,18 +241,18 @@ def _held_order(groups: Mapping[int, FileGroup], saved: SavedPlan, scan: Scan) -
     problems = []
     if gone:
         are = "is" if len(gone) == 1 else "are"
-        problems.append(f"{counted(len(gone), 'files')} to rewrite {are} gone, such as {some_of(gone)}")
+        problems.append(f"{counted(len(gone), 'files')} to rewrite {are} gone, such as {first_of(gone)}")
     if changed:
         problems.append(
             f"{counted_doing(len(changed), 'files', 'have')} other deletes now, or were added again, such as "
-            f"{some_of(changed)}"
+            f"{first_of(changed)}"
         )
     if not problems and others:
         problems.append(f"{others[0]} by the table's properties as they are now")
     if problems:
         raise moved(saved, metadata, "; ".join(problems), gone_count=len(gone), changed_count=len(changed))
     if has_landed and not order:
-        raise already(saved, metadata)
+        raise already_applied(saved, metadata)
     return order
 
 

@@ -111,7 +111,7 @@ def neighbours(  # noqa: PLR0913 - what a run was asked for
     if unlisted_reason:
         listener.on(Warned(f"tables that are not known may lie where table {table.name!r} does: {unlisted_reason}"))
     for neighbour in found:
-        _tell_problem(neighbour, accepted, listener)
+        _warn_of_problem(neighbour, accepted, listener)
     unknown = [n.name for n in found if n.locations is None or n.may_lie_elsewhere]
     return Neighbours(
         unlisted_reason=unlisted_reason,
@@ -181,7 +181,7 @@ def _others(table: Table, max_age_ms: int, *, is_listed: bool = True) -> tuple[s
     return unlisted_reason, found
 
 
-def _tell_problem(neighbour: Neighbour, accepted: Collection[str], listener: Listener) -> None:
+def _warn_of_problem(neighbour: Neighbour, accepted: Collection[str], listener: Listener) -> None:
     if not neighbour.problem:
         return
     if neighbour.locations is not None:

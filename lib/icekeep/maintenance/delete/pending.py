@@ -37,7 +37,7 @@ from icekeep.maintenance.delete.plan_file import (
     trash_location,
 )
 from icekeep.maintenance.delete.reachable import GARBAGE, PathSet, Reached, fails_closed, read_reached
-from icekeep.maintenance.delete.run import DeletionRun
+from icekeep.maintenance.delete.run import DeletionRun, Reclaimed
 from icekeep.planning.spark.rows import streamed
 from icekeep.planning.spark.session import from_arrow_schema
 from icekeep.spec.types import DAY_MS
@@ -127,6 +127,18 @@ class PendingPlans(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing that is due is left."""
         return not self.failed_count and not self.problems
 
+    @classmethod
+    def of(cls, done: Reclaimed, *, empties_trash: bool = False) -> "PendingPlans":
+        """What came of one plan."""
+        return cls(
+            finished_count=0 if empties_trash else done.deleted_count,
+            emptied_count=done.deleted_count if empties_trash else 0,
+            kept_count=done.kept_count,
+            failed_count=done.failed_count,
+            problems=(done.stopped,) if done.stopped else (),
+            may_have_deleted=done.may_have_deleted,
+        )
+
     @property
     def counts(self) -> dict[str, Any]:
         """As the plans and results of jobs call them."""
@@ -137,14 +149,8 @@ class PendingPlans(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def __add__(self, other: "PendingPlans") -> "PendingPlans":
-        return PendingPlans(
-            finished_count=self.finished_count + other.finished_count,
-            emptied_count=self.emptied_count + other.emptied_count,
-            kept_count=self.kept_count + other.kept_count,
-            failed_count=self.failed_count + other.failed_count,
-            problems=self.problems + other.problems,
-            may_have_deleted=self.may_have_deleted or other.may_have_deleted,
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
+        return PendingPlans(**sums | {"may_have_deleted": self.may_have_deleted or other.may_have_deleted})
 
 
 def not_finished(error: Exception, listener: Listener) -> PendingPlans:
@@ -276,14 +282,7 @@ class _Pending:
         what = msgspec.structs.replace(plan, trash_until_ms=None) if skips_trash else plan
         done = run.reclaim(what, lease, look, empties_trash=pending.empties_trash)
         done = run.settle(plan, lease, done, empties_trash=pending.empties_trash, skips_trash=skips_trash)
-        return PendingPlans(
-            finished_count=0 if pending.empties_trash else done.deleted_count,
-            emptied_count=done.deleted_count if pending.empties_trash else 0,
-            kept_count=done.kept_count,
-            failed_count=done.failed_count,
-            problems=(done.stopped,) if done.stopped else (),
-            may_have_deleted=done.may_have_deleted,
-        )
+        return PendingPlans.of(done, empties_trash=pending.empties_trash)
 
     def _staying_files(self, pending: PendingPlan, *, is_for_good: bool) -> PathSet | PendingPlans:
         """The files that stay when a plan is carried out; where it is not, what comes of it, and a warning why.

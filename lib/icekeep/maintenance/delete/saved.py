@@ -19,7 +19,7 @@ from icekeep.maintenance.delete.plan_file import ClassifiedGarbage, combined_dig
 from icekeep.maintenance.delete.reachable import GARBAGE, Mask, among, with_checksums
 from icekeep.maintenance.jobs import FILE_CPU_MS
 from icekeep.maintenance.plans import PlanCost, PlanLine, SavedPlan
-from icekeep.maintenance.preconditions import AlreadyApplied, moved, some_of
+from icekeep.maintenance.preconditions import AlreadyApplied, first_of, moved
 from icekeep.planning.spark.rows import record_batches, streamed
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage, head_many
@@ -99,7 +99,7 @@ class SavedDeletion(msgspec.Struct, frozen=True, kw_only=True):
         )
         problem = (
             f"{counted(missing_count, 'files')} to delete {'is' if missing_count == 1 else 'are'} in use, or gone, such as "
-            f"{some_of([*islice(absent, _LOOKED_UP)], missing_count)}"
+            f"{first_of([*islice(absent, _LOOKED_UP)], missing_count)}"
         )
         raise moved(self.plan, table.metadata, problem, missing_count=missing_count)
 

@@ -28,13 +28,13 @@ from icekeep.maintenance.deletes.live_rows import (
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes
 from icekeep.maintenance.plans import GROUP, REMOVE, REWRITE, PlanCost, PlanLine, SavedPlan
 from icekeep.maintenance.preconditions import (
-    already,
+    already_applied,
+    check_decided,
     delete_file_line,
-    hold_decided,
+    first_of,
     landed,
     moved,
     of_delete_files,
-    some_of,
 )
 from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files, in_job_order
 from icekeep.planning.scan.plan import Scan
@@ -232,7 +232,7 @@ def saved_deletes(
     if gone:
         before = "it was" if len(gone) == 1 else "they were"
         problem = (
-            f"{counted_doing(len(gone), 'delete files', 'are')} gone, or not what {before}, such as {some_of(gone)}"
+            f"{counted_doing(len(gone), 'delete files', 'are')} gone, or not what {before}, such as {first_of(gone)}"
         )
         raise moved(saved, metadata, problem, gone_count=len(gone))
     if any(len({found[line.state][0] for line in group}) > 1 for group in groups):
@@ -241,8 +241,8 @@ def saved_deletes(
     if others:
         raise moved(saved, metadata, f"the delete files would become {becomes} now")
     if has_landed and not groups and not removed:
-        raise already(saved, metadata)
-    hold_decided(saved, metadata, of_delete_files(metadata))
+        raise already_applied(saved, metadata)
+    check_decided(saved, metadata, of_delete_files(metadata))
     chosen = [(found[group[0].state][0], [found[line.state][1] for line in group]) for group in groups]
     return chosen, tuple(dangling[line.state] for line in removed)
 

@@ -183,7 +183,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     """
     checked = _allowed(table, request)
     listener = request.listener
-    approve = _held_approval(table, request)
+    approve = _approved_hash(table, request)
     if not request.purge:
         location = None if request.saved is None else table.metadata_location
         kept = _dropped(table, location)
@@ -280,7 +280,7 @@ def _deletion_run(
 def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
     """Say what `drop_table` with the same arguments would delete; raises as it does."""
     shown: DropPlan = _foreseen(table, request).shown
-    approve = _held_approval(table, request)
+    approve = _approved_hash(table, request)
     if shown.hash is not None:
         refuse_unapproved(approve, shown.hash, "nothing would be dropped")
     return shown
@@ -335,7 +335,7 @@ def _beside(table: Table) -> list[GarbageFile]:
     return [*moved_by_drop(table), *own_files(table)]
 
 
-def _held_approval(table: Table, request: DropRequest) -> str | None:
+def _approved_hash(table: Table, request: DropRequest) -> str | None:
     """The hash of what may go; a saved plan is of this very version of the table, or refused."""
     saved = request.saved
     if saved is None:

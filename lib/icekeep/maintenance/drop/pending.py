@@ -242,12 +242,7 @@ def finish_purges(run: DeletionRun, *, but: str) -> PendingPlans:
             listener.on(Warned(problem))
             total += PendingPlans(problems=(problem,))
         else:
-            total += PendingPlans(
-                finished_count=done.deleted_count,
-                failed_count=done.failed_count,
-                problems=(done.stopped,) if done.stopped else (),
-                may_have_deleted=done.may_have_deleted,
-            )
+            total += PendingPlans.of(done)
     return total
 
 

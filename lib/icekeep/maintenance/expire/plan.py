@@ -25,7 +25,7 @@ from icekeep.maintenance.delete.reachable import (
 from icekeep.maintenance.delete.run import DeletionRun
 from icekeep.maintenance.expire.holdings import RefHoldings
 from icekeep.maintenance.plans import REFERENCE, SCHEMA, SNAPSHOT, SPEC, PlanLine, SavedPlan
-from icekeep.maintenance.preconditions import AlreadyApplied, definition, moved, some_of
+from icekeep.maintenance.preconditions import AlreadyApplied, definition, first_of, moved
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import spec_to_json
@@ -278,7 +278,7 @@ def expired_as_saved(saved: SavedPlan, metadata: TableMetadata, select: Callable
             "nothing of what was to expire is in the table any more: it was carried out before, or somebody else expired it"
         )
     if gone:
-        raise moved(saved, metadata, f"{len(gone):,} of what was to expire are gone, such as {some_of(gone)}")
+        raise moved(saved, metadata, f"{len(gone):,} of what was to expire are gone, such as {first_of(gone)}")
     others = [f"reference {name!r}" for name, i in refs.items() if metadata.refs[name].snapshot_id != i]
     if others:
         raise moved(saved, metadata, f"{others[0]}, which was to go, is now at another snapshot")
@@ -321,4 +321,4 @@ def _kept_text(kept: list[int], metadata: TableMetadata) -> str:
     ]
     if named:
         return f"{named[0]}{and_more(kept)} must stay"
-    return f"{len(kept):,} snapshots that were to expire must stay now, such as {some_of([*map(str, kept)])}"
+    return f"{len(kept):,} snapshots that were to expire must stay now, such as {first_of([*map(str, kept)])}"

@@ -27,13 +27,13 @@ from icekeep.maintenance.manifests.rules import RewriteRules, manifests_that_mat
 from icekeep.maintenance.manifests.survey import Weight, cut_weights, survey
 from icekeep.maintenance.plans import GROUP, REMOVE, REWRITE, PlanCost, PlanLine, SavedPlan
 from icekeep.maintenance.preconditions import (
-    already,
+    already_applied,
+    check_decided,
     delete_file_line,
-    hold_decided,
+    first_of,
     landed,
     moved,
     of_manifests,
-    some_of,
 )
 from icekeep.maintenance.rewrite.options import WELL_SIZED
 from icekeep.planning.spark.session import SparkSource
@@ -116,13 +116,13 @@ class SavedManifests:
         there = {one.manifest_path: one.manifest_length for one in listed}
         gone = [name for name, line in self._manifests.items() if there.get(name) != line.size_bytes]
         if len(gone) == len(self._manifests) and landed(self._saved, metadata):
-            raise already(self._saved, metadata)
+            raise already_applied(self._saved, metadata)
         gone = [name for name in gone if self._manifests[name].do == REWRITE]
         if not gone:
-            hold_decided(self._saved, metadata, of_manifests(metadata))
+            check_decided(self._saved, metadata, of_manifests(metadata))
             return
         manifests, are = counted(len(gone), "manifests"), "is" if len(gone) == 1 else "are"
-        problem = f"{manifests} to rewrite {are} gone, such as {some_of(gone)}"
+        problem = f"{manifests} to rewrite {are} gone, such as {first_of(gone)}"
         raise moved(self._saved, metadata, problem, gone_count=len(gone))
 
     def runs(self, some: Sequence[ManifestFile]) -> list[tuple[int, list[ManifestFile]]]:

@@ -40,7 +40,7 @@ from icekeep.maintenance.manifests.execute import (
 )
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.maintenance.plans import ExactPlan
-from icekeep.maintenance.preconditions import held_removals, of_manifests
+from icekeep.maintenance.preconditions import of_manifests, saved_removals
 from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.rewrite.run import RewriteRun, retry_with_replan, run_name, undoing
 from icekeep.rendered import Rendered
@@ -176,7 +176,7 @@ def _dangling(table: Table, rules: RewriteRules) -> list[RemovedDeletes]:
     if rules.saved is None:
         return found
     entries = [entry for one in found for entry in one.entries]
-    held = {entry_digest(entry) for entry in held_removals(rules.saved, entries, table.metadata)}
+    held = {entry_digest(entry) for entry in saved_removals(rules.saved, entries, table.metadata)}
     left = [RemovedDeletes(one.manifest, tuple(e for e in one.entries if entry_digest(e) in held)) for one in found]
     return [one for one in left if one.entries]
 

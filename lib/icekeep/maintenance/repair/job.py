@@ -19,7 +19,7 @@ from icekeep.maintenance.check.job import known_numbers
 from icekeep.maintenance.delete.plan_file import refuse_unapproved
 from icekeep.maintenance.jobs import CommittingRequest, JobResult, takes
 from icekeep.maintenance.plans import FAULT, PART, ExactPlan, PlanLine, SavedPlan
-from icekeep.maintenance.preconditions import AlreadyApplied, already, landed, moved
+from icekeep.maintenance.preconditions import AlreadyApplied, already_applied, landed, moved
 from icekeep.maintenance.repair import JOB
 from icekeep.maintenance.repair.losses import MergedVectors
 from icekeep.maintenance.repair.older_files import CopiedFiles
@@ -360,7 +360,7 @@ def _check_saved(
     has_landed = bool(landed(saved, metadata))
     if not plan.mends and faults and not has_begun:
         if has_landed:
-            raise already(saved, metadata)
+            raise already_applied(saved, metadata)
         raise AlreadyApplied(
             f"none of the {len(faults):,} faults that were to be repaired is there any more: it was carried out before, or "
             "somebody else repaired them"
