@@ -20,7 +20,7 @@ import json
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -44,8 +44,8 @@ from icekeep.maintenance.delete.locations import DeletableLocations
 from icekeep.maintenance.delete.reachable import (
     GARBAGE,
     FilesOfKind,
-    Mask,
     added,
+    among,
     by_kind,
     fails_closed,
     with_checksums,
@@ -421,13 +421,6 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, not_before_ms=not_before_ms, trash_until_ms=until_ms)
 
 
-class Only(Protocol):
-    """Files that may go, whatever else is garbage; it can be pickled."""
-
-    def mask(self, locations: pa.ChunkedArray) -> Mask:
-        """Which of some files are among them."""
-
-
 class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
     """Garbage by whether it lies where files may be deleted.
 
@@ -501,13 +494,13 @@ def plan_directory(table: Table, draft: PlanDraft) -> str:
 
 
 def classify_garbage(
-    garbage: Garbage, locations: DeletableLocations, directory: str | None, storage: Storage, only: Only | None = None
+    garbage: Garbage, locations: DeletableLocations, directory: str | None, storage: Storage, only: Keys | None = None
 ) -> ClassifiedGarbage:
     """Tell what lies where files may be deleted from what does not, and write it down, content first.
 
     Args:
         directory: where the parts are written; `None` to count them only.
-        only: other garbage is left out; `None` for nothing.
+        only: exact keys of what may go alone; `None` for all of it.
 
     Raises:
         SafetyError: something that is retained could not be read whole; parts may be left, which no head names.
@@ -534,7 +527,7 @@ def classify_files(
     locations: DeletableLocations,
     directory: str | None,
     storage: Storage,
-    only: Only | None = None,
+    only: Keys | None = None,
 ) -> ClassifiedGarbage:
     """The same for rows of `GARBAGE`; an error leaves parts behind that no head names."""
     classifier = _Classifier(locations, directory, storage, only)
@@ -550,7 +543,7 @@ class _Classifier(msgspec.Struct, frozen=True):
     locations: DeletableLocations
     directory: str | None
     storage: Storage
-    only: Only | None
+    only: Keys | None
 
     def classified(self, batches: Iterable[pa.RecordBatch], name: str) -> ClassifiedGarbage:
         """Rows of `GARBAGE`, written in parts with names that begin alike."""
@@ -566,10 +559,14 @@ class _Classifier(msgspec.Struct, frozen=True):
     def _part(self, rows: pa.Table, location: str) -> ClassifiedGarbage:
         is_unreadable = pc.equal(rows["kind"], UNREADABLE)
         files = rows.filter(pc.invert(is_unreadable)).select(GARBAGE.names).sort_by([("location", "ascending")])
-        mask = pa.array(self.locations.reaches(files["location"]), pa.bool_())
-        inside, outside = with_checksums(files.filter(mask), self.storage), files.filter(pc.invert(mask))
+        is_inside = pa.array(self.locations.reaches(files["location"]), pa.bool_())
+        inside, outside = with_checksums(files.filter(is_inside), self.storage), files.filter(pc.invert(is_inside))
+        keys: tuple[Keys, ...] = ()
         if self.only is not None:
-            inside = inside.filter(pa.array(self.only.mask(inside["location"]), pa.bool_()))
+            own = location_keys(inside["location"])
+            # By chance one too many, which the digest of the whole then shows.
+            mask = among(own, self.only)
+            inside, keys = inside.filter(pa.array(mask, pa.bool_())), (own[mask],)
         parts: tuple[PlanPart, ...] = ()
         if inside.num_rows and self.directory is not None:
             parts = (write_part(inside, location, self.storage),)
@@ -581,7 +578,7 @@ class _Classifier(msgspec.Struct, frozen=True):
             first_outside=outside["location"][0].as_py() if outside.num_rows else "",
             unreadable=tuple(rows.filter(is_unreadable)["location"].to_pylist()),
             sample=tuple(inside["location"].slice(0, SAMPLE_COUNT).to_pylist()),
-            keys=() if self.only is None else (location_keys(inside["location"]),),
+            keys=keys,
         )
 
 

@@ -225,7 +225,7 @@ class DeletionRun(msgspec.Struct, frozen=True, kw_only=True):
         table, saved = self.table, self.request.saved
         try:
             warn_of_kept(garbage, self.listener)
-            only = None if saved is None else saved.files
+            only = None if saved is None else saved.keys
             found = classify_garbage(garbage, self.locations, directory, table.storage, only)
             found = found if beside is None else found.with_beside(beside)
             warn_of_outside(found, table, self.listener)

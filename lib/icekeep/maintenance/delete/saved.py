@@ -16,7 +16,7 @@ from icekeep.catalog.base import Table
 from icekeep.maintenance.delete.garbage import UNREADABLE, Garbage
 from icekeep.maintenance.delete.locations import DeletableLocations
 from icekeep.maintenance.delete.plan_file import ClassifiedGarbage, combined_digest, digest_of, readable
-from icekeep.maintenance.delete.reachable import GARBAGE, Mask, among, with_checksums
+from icekeep.maintenance.delete.reachable import GARBAGE, among, with_checksums
 from icekeep.maintenance.jobs import FILE_CPU_MS
 from icekeep.maintenance.plans import PlanCost, PlanLine, SavedPlan
 from icekeep.maintenance.preconditions import AlreadyApplied, first_of, moved
@@ -36,21 +36,11 @@ _LOOKED_UP = 500
 """How many files are looked up to find out whether a plan was carried out before."""
 
 
-class SavedFiles(msgspec.Struct, frozen=True):
-    """Which files a plan names: exact keys of their locations. It can be pickled."""
-
-    keys: Keys
-
-    def mask(self, locations: pa.ChunkedArray) -> Mask:
-        """Which of some files the plan names; by chance one too many, which the digest of the whole then shows."""
-        return among(location_keys(locations), self.keys)
-
-
 class SavedDeletion(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be deleted, as it was planned; `digest` is that of all files, whose parts have their own."""
+    """What is to be deleted, as it was planned: exact keys of the files, and the digest of all, whose parts have their own."""
 
     plan: SavedPlan
-    files: SavedFiles
+    keys: Keys
     files_count: int
     digest: str
 
@@ -68,7 +58,7 @@ class SavedDeletion(msgspec.Struct, frozen=True, kw_only=True):
         together = np.concatenate(keys)
         return cls(
             plan=plan,
-            files=SavedFiles(np.unique(together)),
+            keys=np.unique(together),
             files_count=len(together),
             digest=combined_digest(digests),
         )
@@ -89,7 +79,7 @@ class SavedDeletion(msgspec.Struct, frozen=True, kw_only=True):
                 "somebody else deleted them"
             )
         there = np.unique(np.concatenate([np.empty(0, np.int64), *found.keys]))
-        missing_count = int((~among(self.files.keys, there)).sum())
+        missing_count = int((~among(self.keys, there)).sum())
         if not missing_count:
             raise moved(self.plan, table.metadata, "files to delete have another kind now", missing_count=0)
         absent = (

@@ -9,7 +9,6 @@ begun loses its files: no catalog but its own is asked.
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -260,7 +259,8 @@ def foreseen_purges(run: DeletionRun) -> int:
             ready = _ready(directory, run, None)
             if ready is None:
                 continue
-            plan, gone = ready.plan, ready.run.table
+            plan, on_gone = ready
+            gone = on_gone.table
             for part in plan.parts:
                 found = head_many(read_part(part, gone.storage)["location"].to_pylist(), gone.storage)
                 count += sum(info is not None for info in found)
@@ -295,18 +295,16 @@ def _finish(directory: str, run: DeletionRun) -> Reclaimed:
     lease = take_lease(directory, JOB.name, storage, runtime, now_ms)
     with holding(lease, storage, runtime):
         ready = _ready(directory, run, now_ms)
-        return Reclaimed() if ready is None else carry_out(ready.run, ready.plan, lease)
+        if ready is None:
+            return Reclaimed()
+        plan, on_gone = ready
+        return carry_out(on_gone, plan, lease)
 
 
-class _Ready(NamedTuple):
-    """A purge that may be finished, and the run that does it, on its table as it was."""
+def _ready(directory: str, run: DeletionRun, now_ms: int | None) -> tuple[DeletionPlan, DeletionRun] | None:
+    """A purge that may still be finished, and the run that does it, on its table as it was.
 
-    plan: DeletionPlan
-    run: DeletionRun
-
-
-def _ready(directory: str, run: DeletionRun, now_ms: int | None) -> _Ready | None:
-    """A purge that may still be finished; `None` where there is nothing to finish, and what is given up is deleted.
+    `None` where there is nothing to finish; what is given up is deleted.
 
     Args:
         now_ms: by the store's clock; `None` where nothing is to be written or deleted.
@@ -369,7 +367,7 @@ def _ready(directory: str, run: DeletionRun, now_ms: int | None) -> _Ready | Non
             )
         )
         return None
-    return _Ready(plan, on_gone)
+    return plan, on_gone
 
 
 def _waits_for(plan: DeletionPlan, run: DeletionRun) -> str | None:

@@ -305,7 +305,7 @@ class OrphanRemoval:
             AlreadyApplied: all of them are gone.
         """
         saved, candidates = self._search.saved, self._candidates
-        only = None if saved is None else saved.files
+        only = None if saved is None else saved.keys
         found = classify_files(candidates.garbage, candidates.locations, directory, candidates.table.storage, only)
         if saved is not None:
             saved.check(found, candidates.table)
