@@ -138,7 +138,7 @@ def test_every_import_string_leads_somewhere():
 @for_each("job", sorted(JOBS))
 def test_a_job_s_function_takes_the_job_s_settings(job):
     extras = {"listener"} if JOBS[job].takes_listener else set()
-    extras |= {"given"} if JOBS[job].exact is not None else set()
+    extras |= {"saved"} if JOBS[job].exact is not None else set()
     for text in (JOBS[job].plan, JOBS[job].exact, JOBS[job].run):
         if text is not None:
             parameters = inspect.signature(resolve(text)).parameters
