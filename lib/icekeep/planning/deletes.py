@@ -234,7 +234,7 @@ def with_deletes(
     return reaching.select(*(F.col(name) for name in data.columns), _in_force().alias("deletes"))
 
 
-def deletes_in_use(planned: "DataFrame") -> "DataFrame":
+def count_deletes_in_use(planned: "DataFrame") -> "DataFrame":
     """One row that counts the distinct delete files in a plan's column `deletes`.
 
     For `deletion_vectors`, `position_delete_files` and `equality_delete_files`: columns `<kind>_count`, `<kind>_bytes` (for

@@ -26,7 +26,7 @@ from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.deletes.rewrite import LiveFile
 from icekeep.planning.deletes import bounds_of_paths, in_order
-from icekeep.planning.entries import EntryFilter, ReadBy, chosen_reading, delete_file, entries, few_entries
+from icekeep.planning.entries import EntryFilter, ReadBy, chosen_reading, delete_file_from_row, entries, few_entries
 from icekeep.planning.scan.plan import Scan, delete_manifests, select_manifests
 from icekeep.planning.spark.rows import arrow_dataframe, arrow_table
 from icekeep.planning.spark.session import F, SparkSource, limits_of, task_context
@@ -479,7 +479,7 @@ def position_deletes(scan: Scan, spark: SparkSource, directory: str | None = Non
 def _live_deletes(scan: Scan, spark: SparkSource) -> pa.Table:
     storage = scan.table.storage
     manifests = delete_manifests(scan.listed)
-    selection = select_manifests(scan.table.metadata, scan.version.schema, manifests, scan.rows)
+    selection = select_manifests(scan.table.metadata, scan.version.schema, manifests, scan.where)
     # A vector stands for all deletes of its data file, so no manifest stays closed because of what the list says of it.
     wanted = EntryFilter(specs=selection.specs)
     reading = chosen_reading(manifests, limits_of(spark).matched_entries_count)
@@ -503,7 +503,7 @@ def _candidates(deletes: pa.Table, codecs: PartitionCodecs) -> Iterator[tuple[Pa
     for row, (low, high), has_values in zip(rows, bounds_of_paths(deletes), have_values, strict=True):
         only = row["referenced_data_file"]
         lower, upper = (only, only) if only is not None else (_text(low), _text(high))
-        file = delete_file(row, codecs.decode(row["spec_id"], row["partition"]))
+        file = delete_file_from_row(row, codecs.decode(row["spec_id"], row["partition"]))
         # Only whether the bounds are one path is kept of them, see `own_path`.
         if only is None and lower is not None and lower == upper:
             sole = {DELETE_FILE_PATH.field_id: lower.encode()}

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT
 from icekeep.planning.decoder import ManifestDecoder
-from icekeep.planning.deletes import EVERY_PAIR, MATCHED_DATA_COLUMNS, deletes_in_use
+from icekeep.planning.deletes import EVERY_PAIR, MATCHED_DATA_COLUMNS, count_deletes_in_use
 from icekeep.planning.entries import DecodedEntries, PruningStats, ReadBy, chosen_reading, folded
 from icekeep.planning.scan.explain import Explanation, explain_file
 from icekeep.planning.scan.plan import (
@@ -320,7 +320,7 @@ def _deletes_in_use(scan: Scan, spark: SparkSource, totals: ScanTotals, decoder:
     if totals.files is not None:
         reached = matched_on_driver(scan, pa.Table.from_batches(totals.files), decoder, EVERY_PAIR)
     if reached is None:
-        in_use = deletes_in_use(planned_files_with_deletes(scan, spark, MATCHED_DATA_COLUMNS))
+        in_use = count_deletes_in_use(planned_files_with_deletes(scan, spark, MATCHED_DATA_COLUMNS))
         [row] = collected(in_use, "looking for the deletes in use")
         return DeletesInUse(**row.asDict())
     used = reached.deletes.filter(pa.array(reached.used)).group_by(["file_path", "content_offset"], use_threads=False)
