@@ -18,8 +18,7 @@ from icekeep.formats.arrow.schema import has_ids
 from icekeep.maintenance.manifests import candidates
 from icekeep.planning import deletes as planned_deletes
 from icekeep.planning.scan import plan
-from icekeep.spec import delete_runs, matched_deletes, reach
-from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec import matched_deletes, reach
 from simulation.replacing import replaced
 
 NUMBERS_MAX = 60
@@ -74,19 +73,12 @@ def bounds_of_paths() -> AbstractContextManager[Any]:
         end = len(paths) if upper is None else bisect_right(paths, upper, key=lambda path: path[: len(upper)])
         return slice(begin, end)
 
-    def of_several(deletes: pa.Table) -> dict[int, reach.PathBounds]:
-        columns = (deletes[name].to_pylist() for name in ("content", "referenced_data_file"))
-        known = enumerate(zip(*columns, planned_deletes.bounds_of_paths(deletes), strict=True))
-        return {
-            row: bounds
-            for row, (content, only, bounds) in known
-            if content == FileContent.POSITION_DELETES and only is None
-        }
+    def lower_bounds(deletes: pa.Table) -> pa.ChunkedArray:
+        return planned_deletes._path_bounds(deletes)[0].cast(pa.binary())
 
     believed = ExitStack()
-    for module in (reach, delete_runs):
-        believed.enter_context(replaced(module, "named_range", between))
-    believed.enter_context(replaced(planned_deletes, "_sole_bounds", of_several))
+    believed.enter_context(replaced(reach, "named_range", between))
+    believed.enter_context(replaced(planned_deletes, "_sole_paths", lower_bounds))
     for module in (reach, matched_deletes):
         believed.enter_context(replaced(module, "sole_path", lambda bounds: bounds[0]))
     return believed

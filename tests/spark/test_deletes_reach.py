@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType
 
 from icekeep.errors import InvalidTableError
 from icekeep.planning import deletes as delete_tasks
-from icekeep.planning.deletes import deletes_in_use, reaching, with_deletes, with_deletes_in_tasks
+from icekeep.planning.deletes import count_deletes_in_use, reaching, with_deletes, with_deletes_in_tasks
 from icekeep.planning.manifests import ENTRIES, REACHING_DELETES
 from icekeep.planning.spark.rows import collected, streamed
 from icekeep.planning.spark.tasks import dataframe_from_tasks
@@ -267,7 +267,7 @@ def test_each_delete_file_in_use_is_counted_once(spark_session: SparkSession) ->
         equality("f", 5),
     ]
     planned = with_deletes(frame(spark_session, data), frame(spark_session, deletes), SPECS)
-    [row] = collected(deletes_in_use(planned))
+    [row] = collected(count_deletes_in_use(planned))
     assert row.asDict() == {
         "deletion_vectors_count": 2,
         "deletion_vectors_bytes": 80,
@@ -279,5 +279,5 @@ def test_each_delete_file_in_use_is_counted_once(spark_session: SparkSession) ->
         "equality_delete_files_bytes": 1000,
         "equality_delete_files_record_count": 9,
     }
-    [none] = collected(deletes_in_use(planned.where(F.lit(False))))
+    [none] = collected(count_deletes_in_use(planned.where(F.lit(False))))
     assert set(none.asDict().values()) == {0}

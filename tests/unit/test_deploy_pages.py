@@ -37,7 +37,7 @@ def test_limits_from_which_spark_works_are_those_of_the_code():
     ]
     assert deletes == f"{LIMITS.delete_group_files_count} files, {LIMITS.delete_group_bytes // MIB} MiB"
     entries = told["scan planning, reports, manifests: entries"]
-    assert entries.startswith(f"{LIMITS.folded_entries_count:,}; {LIMITS.entries_count:,} where")
+    assert entries.startswith(f"{LIMITS.folded_entries_count:,}; {LIMITS.matched_entries_count:,} where")
     garbage = told["`expire_snapshots`: entries that tell garbage from what is in use"]
     assert garbage == f"{LIMITS.reachable_entries_count:,}"
     assert told["`remove_orphan_files`: files of the listing"] == f"{LIMITS.listed_files_count:,}"

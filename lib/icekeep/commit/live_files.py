@@ -84,7 +84,7 @@ def head_manifests(attempt: Attempt, branch: str) -> list[ManifestFile]:
     if head is None:
         return []
     rows = attempt.reader.manifests(head)
-    check_totals(rows, head)
+    totals_agree(rows, head)
     # A live file that a new snapshot leaves out is lost unnoticed, so a count in the list alone drops no manifest.
     attempt.check_counts([row for row in rows if not row.may_have_live_files])
     return rows
@@ -94,7 +94,7 @@ def live_manifests(attempt: Attempt, branch: str) -> HeadManifests:
     return live_among(head_manifests(attempt, branch))
 
 
-def check_totals(rows: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
+def totals_agree(rows: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
     """Compare the counts of a snapshot's manifest list with its summary; returns whether both have all counts.
 
     Raises `InvalidTableError` where they differ: the list was cut short, or one of the two is wrong.

@@ -106,10 +106,8 @@ def reaching(
     no data file, or a partition spec is missing.
     """
     ordered = in_order(deletes, ("sequence_number", "file_path"))
+    ordered = ordered.append_column(SOLE_PATH, _sole_paths(ordered))
     only, is_of_positions = ordered["referenced_data_file"], pc.equal(ordered["content"], _POSITIONS)
-    lower, upper = _path_bounds(ordered)
-    is_sole = pc.and_(pc.and_(is_of_positions, pc.is_null(only)), pc.equal(lower, upper))
-    ordered = ordered.append_column(SOLE_PATH, pc.if_else(is_sole, lower, None).cast(SOLE_PATH.type))
     is_vector = pc.and_(is_of_positions, pc.equal(pc.utf8_lower(ordered["file_format"]), "puffin"))
     nameless = ordered["file_path"].filter(pc.and_(is_vector, pc.is_null(only)))
     if len(nameless):
@@ -118,27 +116,44 @@ def reaching(
     for row in ordered.select(["file_path", "spec_id"]).filter(has_no_spec)[:1].to_pylist():
         raise missing_spec(row["file_path"], row["spec_id"])
 
+    def beginnings(length: int, rows: _Numbers, places: _Numbers) -> tuple[_Numbers, _Numbers]:
+        soles = ordered[SOLE_PATH.name].take(pa.array(places)).combine_chunks()
+        paths = data["file_path"]
+        if len(rows) < len(paths):
+            is_one = np.zeros(len(paths), np.bool_)
+            is_one[rows] = True
+            paths = paths.filter(pa.array(is_one))
+        lengths = pc.binary_length(paths)
+        paths = paths.cast(pa.binary())
+        if pc.min_max(lengths) != {"min": length, "max": length}:
+            paths = pc.if_else(pc.less(lengths, length), None, pc.binary_slice(paths, 0, length))
+        different = soles.unique()
+        return _places_in(different, paths), _places_in(different, soles)
+
     is_equality = ~is_of_positions.to_numpy()
     unpartitioned = [number for number, spec in specs.items() if spec.is_unpartitioned]
-    files, named = _numbers_of(data["file_path"], only)
-    texts, texts_of_deletes = _numbers_of(data["partition"], ordered["partition"])
+    is_named = pc.and_(is_of_positions, pc.is_valid(only))
+    named = only.filter(is_named).unique()
+    files = np.full(len(ordered), SEVERAL_FILES)
+    files[is_named.to_numpy()] = _places_in(named, only.filter(is_named))
+    texts = pa.chunked_array([*data["partition"].chunks, *ordered["partition"].chunks], data["partition"].type).unique()
     spec_ids, spec_ids_of_deletes = data["spec_id"].to_numpy(), ordered["spec_id"].to_numpy()
-    is_named = pc.and_(is_of_positions, pc.is_valid(only)).to_numpy()
     runs = match(
         DataColumns(
-            files=files,
-            partitions=texts << 32 | spec_ids,
+            files=_places_in(named, data["file_path"]) if len(named) else np.full(len(data), -1),
+            partitions=_places_in(texts, data["partition"]) << 32 | spec_ids,
             sequence_numbers=data["sequence_number"].to_numpy(),
             paths=lambda rows: data["file_path"].take(pa.array(rows)).to_pylist(),
         ),
         DeleteColumns(
-            files=np.where(is_named, named, SEVERAL_FILES),
-            partitions=texts_of_deletes << 32 | spec_ids_of_deletes,
+            files=files,
+            partitions=_places_in(texts, ordered["partition"]) << 32 | spec_ids_of_deletes,
             sequence_numbers=ordered["sequence_number"].to_numpy(),
             is_equality=is_equality,
             is_vector=is_vector.to_numpy(),
             is_global=is_equality & np.isin(spec_ids_of_deletes, unpartitioned),
-            bounds=_sole_bounds(ordered),
+            sole_lengths=pc.fill_null(pc.binary_length(ordered[SOLE_PATH.name]), -1).to_numpy().astype(np.int64),
+            beginnings=beginnings,
             paths=lambda rows: ordered["file_path"].take(pa.array(rows)).to_pylist(),
         ),
         max_pairs=max_pairs,
@@ -167,19 +182,17 @@ def _path_bounds(deletes: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     return tuple(pc.map_lookup(deletes[name], path_id, "first") for name in ("lower_bounds", "upper_bounds"))
 
 
-def _sole_bounds(deletes: pa.Table) -> dict[int, PathBounds]:
-    """By row, the bounds of delete files whose bounds are one path (`reach.sole_path`)."""
-    rows = np.flatnonzero(pc.is_valid(deletes[SOLE_PATH.name]).to_numpy())
-    paths = deletes[SOLE_PATH.name].take(pa.array(rows)).to_pylist()
-    return {row: (path, path) for row, path in zip(rows.tolist(), paths, strict=True)}
+def _sole_paths(deletes: pa.Table) -> pa.ChunkedArray:
+    """`reach.sole_path` of each position delete file that does not name its data file; null for others."""
+    lower, upper = _path_bounds(deletes)
+    is_nameless = pc.and_(pc.equal(deletes["content"], _POSITIONS), pc.is_null(deletes["referenced_data_file"]))
+    return pc.if_else(pc.and_(is_nameless, pc.equal(lower, upper)), lower, None).cast(SOLE_PATH.type)
 
 
-def _numbers_of(of_data: pa.ChunkedArray, of_deletes: pa.ChunkedArray) -> tuple[_Numbers, _Numbers]:
-    """Numbers that are equal where the values are, from 0 on in the order of the data; -1 for null."""
-    encoded = pa.chunked_array([*of_data.chunks, *of_deletes.chunks], of_data.type).dictionary_encode()
-    codes = [pc.fill_null(chunk.indices, -1).to_numpy().astype(np.int64) for chunk in encoded.chunks]
-    numbers = np.concatenate([np.empty(0, np.int64), *codes])
-    return numbers[: len(of_data)], numbers[len(of_data) :]
+def _places_in(different: pa.Array, values: pa.Array | pa.ChunkedArray) -> _Numbers:
+    """The place of each value among different ones; -1 for one that is not there."""
+    places: _Numbers = pc.fill_null(pc.index_in(values, value_set=different), -1).to_numpy().astype(np.int64)
+    return places
 
 
 def with_deletes(
@@ -221,7 +234,7 @@ def with_deletes(
     return reaching.select(*(F.col(name) for name in data.columns), _in_force().alias("deletes"))
 
 
-def deletes_in_use(planned: "DataFrame") -> "DataFrame":
+def count_deletes_in_use(planned: "DataFrame") -> "DataFrame":
     """One row that counts the distinct delete files in a plan's column `deletes`.
 
     For `deletion_vectors`, `position_delete_files` and `equality_delete_files`: columns `<kind>_count`, `<kind>_bytes` (for

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-F = TypeVar("F", bound="Fold")
+FoldT = TypeVar("FoldT", bound="Fold")
 R = TypeVar("R")
 T = TypeVar("T", bound="ManifestsTask")
 
@@ -58,14 +58,14 @@ class EntryFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         specs: by the spec id of a manifest.
-        rows: the filter over rows, bound to the scan's schema, which bounds and counts are asked about.
+        where: the filter over rows, bound to the scan's schema, which bounds and counts are asked about.
         live_only: leave out entries of deleted files.
         added_by: only files that one of these snapshots added; `None` for all.
         path_end: only files whose path ends with it.
     """
 
     specs: Mapping[int, SpecFilter]
-    rows: Expression = ALWAYS_TRUE
+    where: Expression = ALWAYS_TRUE
     live_only: bool = True
     added_by: frozenset[int] | None = None
     path_end: str = ""
@@ -209,9 +209,9 @@ def folded(
     manifests: Sequence[ManifestFile],
     wanted: EntryFilter,
     columns: Iterable[str],
-    new: Callable[[], F],
+    new: Callable[[], FoldT],
     reading: Reading | None = None,
-) -> F:
+) -> FoldT:
     """Fold the selected entries of manifests into one value; no row reaches Spark, and few entries do not start it.
 
     `new` makes an empty fold and is pickled: a class, or a function of a module. Raises as `entries` does.
@@ -306,8 +306,8 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
         if spec.matches is not ALWAYS_TRUE:
             in_partition = opened & partitions_that_match(spec.matches, spec.partition.fields, batch["partition"])
         selected = in_partition
-        if wanted.rows is not ALWAYS_TRUE and in_partition.any():
-            selected = in_partition & files_that_may_match(wanted.rows, batch)
+        if wanted.where is not ALWAYS_TRUE and in_partition.any():
+            selected = in_partition & files_that_may_match(wanted.where, batch)
         sizes = batch["file_size_in_bytes"].to_numpy()
         left = [(int(np.count_nonzero(mask)), int(sizes[mask].sum())) for mask in (opened, in_partition, selected)]
         steps = PruningStats(*left[0], *left[1], *left[2], len(slow_manifests))
@@ -330,14 +330,14 @@ def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> Columns:
     """The columns to read, each with the field ids to read of it; of metrics that only the filter needs, those of its fields."""
     wanted = task.wanted
     stored = task.columns & {"manifest_path", *STORED.names}
-    read = {"status", "file_size_in_bytes", *columns_needed(wanted.rows), *stored}
+    read = {"status", "file_size_in_bytes", *columns_needed(wanted.where), *stored}
     if "partition" in task.columns or spec.matches is not ALWAYS_TRUE:
         read.add("partition")
     if wanted.added_by is not None:
         read.add("snapshot_id")
     if wanted.path_end:
         read.add("file_path")
-    field_ids = frozenset(predicate.field.field_id for predicate in predicates(wanted.rows))
+    field_ids = frozenset(predicate.field.field_id for predicate in predicates(wanted.where))
     filtered_by = {*METRICS.names} - task.columns
     return {name: field_ids if name in filtered_by else None for name in sorted(read)}
 
@@ -356,7 +356,7 @@ def _asked_for(batch: pa.RecordBatch, wanted: EntryFilter) -> np.ndarray:
     return mask
 
 
-def delete_file(row: Mapping[str, Any], partition: tuple[Any, ...]) -> DataFile:
+def delete_file_from_row(row: Mapping[str, Any], partition: tuple[Any, ...]) -> DataFile:
     """The delete file of a row of `planning.manifests.REACHING_DELETES`, with the fields that applying it needs.
 
     Nullable fields of the row may be missing.

@@ -12,7 +12,7 @@ by sequence number: those that reach a data file are the end of that list, a run
 tables (`planning.deletes`), commits with entries (`matched_deletes`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.collections import PositionSet, of_stretches
-from icekeep.spec.reach import PathBounds, encoded_path, in_another_partition, named_range
+from icekeep.spec.reach import in_another_partition
 
 Numbers = NDArray[np.int64]
 Places = NDArray[np.int32]
@@ -33,7 +33,12 @@ SEVERAL_FILES = -2
 
 
 class DataColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Data files, a row each; files and partitions are arbitrary numbers from 0. `paths` gives the paths of some rows."""
+    """Data files, a row each; partitions are arbitrary numbers from 0.
+
+    Attributes:
+        files: numbers that are equal where paths are, or -1 for a path that no delete file names.
+        paths: the paths of some rows.
+    """
 
     files: Numbers
     partitions: Numbers
@@ -45,9 +50,12 @@ class DeleteColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Delete files, a row each, with the numbers of `DataColumns`.
 
     Attributes:
-        files: the only data file of a row, -1 if it is not in `DataColumns`; or `SEVERAL_FILES`.
+        files: the only data file of a row, a number that no data file has if it is not there; or `SEVERAL_FILES`.
         partitions: -1 for one without data files.
-        bounds: by row, for position delete files of several data files whose bounds are one path.
+        sole_lengths: for a position delete file of several data files whose bounds are one path, the bytes of that path; else -1.
+        beginnings: for a length, rows of data files and rows of delete files with a path of this length: numbers of the data
+            files' paths up to this length, and of the delete files' paths, that are equal where the bytes are. -1 for a data
+            file whose path is shorter, or begins like no delete file's.
         paths: the paths of some rows.
     """
 
@@ -57,7 +65,8 @@ class DeleteColumns(msgspec.Struct, frozen=True, kw_only=True):
     is_equality: Flags
     is_vector: Flags
     is_global: Flags
-    bounds: Mapping[int, PathBounds]
+    sole_lengths: Numbers
+    beginnings: Callable[[int, Numbers, Numbers], tuple[Numbers, Numbers]]
     paths: Callable[[Numbers], Sequence[str]]
 
 
@@ -108,18 +117,21 @@ def match(
     """
     count = len(deletes.files)
     greatest = deletes.sequence_numbers - deletes.is_equality
-    is_listed = deletes.files == SEVERAL_FILES
-    is_listed[[*deletes.bounds]] = False
-    bounded = _bounded_pairs(data, deletes, greatest, min(max_pairs, max_runs))
-    if bounded is None:
-        return None
-    rows, singles = (np.concatenate(some) for some in zip(_named_pairs(data, deletes, greatest), bounded, strict=True))
-
+    is_listed = (deletes.files == SEVERAL_FILES) & (deletes.sole_lengths < 0)
     partitions, of_row = np.unique(data.partitions, return_inverse=True)
-    whole_table = 2 * len(partitions) + 2
-    # Two lists by partition, from 2 on: the second is of equality deletes.
     numbers = np.searchsorted(partitions, deletes.partitions)
     is_there = np.append(partitions, np.iinfo(np.int64).min)[numbers] == deletes.partitions
+    one_by_one = [_named_pairs(data, deletes)]
+    for pairs in _sole_path_pairs(of_row, np.where(is_there, numbers, -1), deletes, min(max_pairs, max_runs)):
+        if pairs is None:
+            return None
+        one_by_one.append(pairs)
+    rows, singles = (np.concatenate(some) for some in zip(*one_by_one, strict=True))
+    is_newer = data.sequence_numbers[rows] <= greatest[singles]
+    rows, singles = rows[is_newer], singles[is_newer]
+
+    whole_table = 2 * len(partitions) + 2
+    # Two lists by partition, from 2 on: the second is of equality deletes.
     lists = np.where(deletes.is_global, whole_table, np.where(is_there, 2 * numbers + 2, 0) + deletes.is_equality)
     # Delete files that are matched one by one have a list each, but those that reach the same data file alone share one.
     only = np.full(count, -1)
@@ -157,48 +169,51 @@ def match(
     )
 
 
-def _named_pairs(data: DataColumns, deletes: DeleteColumns, greatest: Numbers) -> tuple[Numbers, Numbers]:
-    """Pairs of a data file and a delete file that is for it alone and reaches it."""
+def _named_pairs(data: DataColumns, deletes: DeleteColumns) -> tuple[Numbers, Numbers]:
+    """Pairs of a data file and a delete file that is for it alone, whatever their sequence numbers."""
     named = np.flatnonzero(deletes.files != SEVERAL_FILES)
-    by_file = np.argsort(data.files, kind="stable")
-    files = data.files[by_file]
-    firsts = np.searchsorted(files, deletes.files[named])
-    counts = np.searchsorted(files, deletes.files[named], "right") - firsts
-    rows = by_file[np.arange(counts.sum()) + np.repeat(firsts - np.cumsum(counts) + counts, counts)]
-    named = np.repeat(named, counts)
-    is_newer = data.sequence_numbers[rows] <= greatest[named]
-    rows, named = rows[is_newer], named[is_newer]
-    elsewhere = np.flatnonzero(data.partitions[rows] != deletes.partitions[named])[:1]
+    pairs = _equal_pairs(data.files, deletes.files[named], NO_LIMIT)
+    assert pairs is not None
+    rows, places = pairs[0], named[pairs[1]]
+    is_newer = data.sequence_numbers[rows] <= deletes.sequence_numbers[places]
+    rows, places = rows[is_newer], places[is_newer]
+    elsewhere = np.flatnonzero(data.partitions[rows] != deletes.partitions[places])[:1]
     if len(elsewhere):
-        raise in_another_partition(deletes.paths(named[elsewhere])[0], data.paths(rows[elsewhere])[0])
-    return rows, named
+        raise in_another_partition(deletes.paths(places[elsewhere])[0], data.paths(rows[elsewhere])[0])
+    return rows, places
 
 
-def _bounded_pairs(
-    data: DataColumns, deletes: DeleteColumns, greatest: Numbers, max_pairs: int
-) -> tuple[Numbers, Numbers] | None:
-    """Pairs of a data file and a delete file whose bounds are one path and match it; `None` for more than `max_pairs`."""
-    by_partition = np.argsort(data.partitions, kind="stable") if deletes.bounds else np.empty(0, np.int64)
-    partitions = data.partitions[by_partition]
-    neighbours: dict[int, tuple[Numbers, list[bytes]]] = {}
-    found: list[Numbers] = [np.empty(0, np.int64)]
-    total = 0
-    for delete, bounds in deletes.bounds.items():
-        partition = int(deletes.partitions[delete])
-        if partition not in neighbours:
-            low, high = np.searchsorted(partitions, (partition, partition + 1))
-            rows = by_partition[low:high]
-            paths = [*map(encoded_path, data.paths(rows))]
-            order = sorted(range(len(rows)), key=paths.__getitem__)
-            neighbours[partition] = rows[order], [paths[place] for place in order]
-        rows, paths = neighbours[partition]
-        rows = rows[named_range(paths, bounds)]
-        found.append(rows[data.sequence_numbers[rows] <= greatest[delete]])
-        total += len(found[-1])
-        if total > max_pairs:
-            return None
-    members = np.repeat(np.array([*deletes.bounds], np.int64), [*map(len, found[1:])])
-    return np.concatenate(found), members
+def _sole_path_pairs(
+    partitions: Numbers, of_deletes: Numbers, deletes: DeleteColumns, max_pairs: int
+) -> Iterator[tuple[Numbers, Numbers] | None]:
+    """Pairs of a data file and a delete file of its partition, whose bounds are one path that the data file's begins with.
+
+    Some writers cut both bounds, and do not increment the upper one: then they begin many paths, else they are a whole one. The
+    paths of a table have few lengths, and those of a partition fewer. Partitions are numbered from 0; -1 is one without data
+    files. `None` in place of more than `max_pairs`.
+    """
+    count = int(partitions.max(initial=-1)) + 1
+    for length in np.unique(deletes.sole_lengths[(deletes.sole_lengths >= 0) & (of_deletes >= 0)]).tolist():
+        those = np.flatnonzero((deletes.sole_lengths == length) & (of_deletes >= 0))
+        rows = np.flatnonzero(np.bincount(of_deletes[those], minlength=count)[partitions])
+        of_rows, of_those = deletes.beginnings(length, rows, those)
+        keys = np.where(of_rows < 0, -1, of_rows * count + partitions[rows])
+        pairs = _equal_pairs(keys, of_those * count + of_deletes[those], max_pairs)
+        yield None if pairs is None else (rows[pairs[0]], those[pairs[1]])
+
+
+def _equal_pairs(data: Numbers, deletes: Numbers, max_pairs: int) -> tuple[Numbers, Numbers] | None:
+    """The pairs of places at which both have the same number, by the place of the delete file; those of data are -1 for none."""
+    some = np.flatnonzero(data >= 0)
+    some = some[np.argsort(data[some], kind="stable")]
+    numbers = data[some]
+    firsts = np.searchsorted(numbers, deletes)
+    counts = np.searchsorted(numbers, deletes, "right") - firsts
+    total = int(counts.sum())
+    if total > max_pairs:
+        return None
+    rows = some[np.arange(total) + np.repeat(firsts - np.cumsum(counts) + counts, counts)]
+    return rows, np.repeat(np.arange(len(deletes)), counts)
 
 
 def _covered(starts: NDArray[np.integer], stops: NDArray[np.integer], count: int) -> Flags:

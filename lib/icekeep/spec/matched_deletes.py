@@ -7,6 +7,7 @@ and compared as such with those that were applied to it.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,7 @@ from icekeep.spec.reach import (
     PartitionKey,
     Specs,
     applied_delete,
+    encoded_path,
     is_deletion_vector,
     is_global,
     is_newer,
@@ -27,6 +29,9 @@ from icekeep.spec.reach import (
     sequence_number,
     sole_path,
 )
+
+if TYPE_CHECKING:
+    from icekeep.spec.delete_runs import Numbers
 
 
 class DataFileIndex:
@@ -98,11 +103,20 @@ def match_deletes(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
             ranks.append(rank)
             chosen.append(delete)
     only = [only_data_file(delete.data_file) for delete in chosen]
-    bounds = {
-        number: path_bounds(delete.data_file)
-        for number, delete in enumerate(chosen)
-        if only[number] is None and delete.data_file.content is FileContent.POSITION_DELETES
-    }
+    soles = [
+        sole_path(path_bounds(delete.data_file))
+        if path is None and delete.data_file.content is FileContent.POSITION_DELETES
+        else None
+        for path, delete in zip(only, chosen, strict=True)
+    ]
+
+    def beginnings(length: int, rows: "Numbers", places: "Numbers") -> tuple["Numbers", "Numbers"]:
+        numbers: dict[bytes | None, int] = {}
+        of_deletes = [numbers.setdefault(soles[place], len(numbers)) for place in places.tolist()]
+        encoded = (encoded_path(paths[row]) for row in rows.tolist())
+        of_data = [numbers.get(path[:length], -1) if len(path) >= length else -1 for path in encoded]
+        return np.array(of_data, np.int64), np.array(of_deletes, np.int64)
+
     runs = match(
         DataColumns(
             files=np.arange(len(paths)),
@@ -117,7 +131,8 @@ def match_deletes(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
             is_equality=np.array([d.data_file.content is FileContent.EQUALITY_DELETES for d in chosen], np.bool_),
             is_vector=np.array([is_deletion_vector(d.data_file) for d in chosen], np.bool_),
             is_global=np.array([is_global(d.data_file, specs) for d in chosen], np.bool_),
-            bounds={number: one for number, one in bounds.items() if sole_path(one) is not None},
+            sole_lengths=np.array([-1 if sole is None else len(sole) for sole in soles], np.int64),
+            beginnings=beginnings,
             paths=lambda rows: [chosen[row].data_file.file_path for row in rows],
         ),
     )

@@ -14,10 +14,10 @@ from icekeep.events import SILENT
 from icekeep.formats.deletes.apply import PIECE_BYTES, LivePiece, LiveRowsReader
 from icekeep.formats.machine import TaskMemory, task_memory_bytes
 from icekeep.formats.reader import SourceFile
-from icekeep.planning.entries import delete_file
+from icekeep.planning.entries import delete_file_from_row
 from icekeep.planning.scan.plan import Scan, VersionArguments, open_scan
 from icekeep.planning.scan.report import PlanScanResult, plan_scan
-from icekeep.planning.scan.tasks import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
+from icekeep.planning.scan.tasks import Residuals, one_task_a_partition, packed_tasks, residuals_of
 from icekeep.planning.spark.jobs import spark_run
 from icekeep.planning.spark.rows import arrow_table, spark_columns, spark_rows, streamed
 from icekeep.planning.spark.session import SparkSource, check_source, from_arrow_schema, started
@@ -236,7 +236,7 @@ def _reader(opened: Scan, select: Sequence[str] | None, slots: int) -> "_Reader"
     selected = _selected(opened.version.schema, select, metadata)
     return _Reader(
         storage=opened.table.storage,
-        planned=planned_rows(opened),
+        planned=residuals_of(opened),
         selected=selected,
         columns=spark_columns(selected),
         table_schemas=metadata.schemas,
@@ -249,7 +249,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     """Reads planned splits in tasks, `slots` of which share an executor's memory."""
 
     storage: Storage
-    planned: PlannedRows
+    planned: Residuals
     selected: Schema
     columns: Any
     table_schemas: tuple[Schema, ...]
@@ -280,7 +280,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
             piece_bytes=min(PIECE_BYTES, memory.batch_bytes),
         )
         deletes = [
-            delete_file(one, self.planned.partition(one["spec_id"], bytes(one["partition"])))
+            delete_file_from_row(one, self.planned.partition(one["spec_id"], bytes(one["partition"])))
             for split in splits
             for one in split["deletes"]
         ]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache
 from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,7 +38,13 @@ class DeleteKind(StrEnum):
     EQUALITY = "equality"
 
 
-_TURN = (*[DeleteKind.OF_FILE] * 6, *[DeleteKind.OF_STRETCH] * 2, DeleteKind.VECTOR, DeleteKind.EQUALITY)
+_TURNS = {
+    "all": (*[DeleteKind.OF_FILE] * 6, *[DeleteKind.OF_STRETCH] * 2, DeleteKind.VECTOR, DeleteKind.EQUALITY),
+    "mostly-of-one-file": (*[DeleteKind.OF_FILE] * 99, *[DeleteKind.OF_STRETCH] * 10, DeleteKind.EQUALITY),
+    "wide": (DeleteKind.OF_STRETCH,),
+    "equality": (DeleteKind.EQUALITY,),
+}
+"""What the delete files of a table are, by the name of the mix: their kinds follow one another in this order."""
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -49,6 +55,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         deletes: delete files and vectors; as many in each chunk and partition.
         manifest_files: how many files a data manifest has.
         garbage_percent, orphans_percent: how many files of the other kinds there are, of a hundred live ones.
+        mix: of which kinds the delete files are, a name of `_TURNS`.
+        format_version: 2 has no vectors, and a position delete file of one data file is known by equal bounds.
     """
 
     files: int
@@ -57,6 +65,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     manifest_files: int = 10_000
     garbage_percent: int = 10
     orphans_percent: int = 1
+    mix: Literal["all", "mostly-of-one-file", "wide", "equality"] = "all"
+    format_version: Literal[2, 3] = 3
 
     read: ClassVar[tuple[str, ...]] = ("*.avro",)
     is_restored: ClassVar[bool] = True
@@ -76,7 +86,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         numbers = (
             f"{self.files}-files-{self.deletes}-deletes-{self.partitions}-partitions-{self.manifest_files}-a-manifest"
         )
-        return f"scale-{numbers}-{self.garbage_percent}-percent-garbage"
+        name = f"scale-{numbers}-{self.garbage_percent}-percent-garbage"
+        return name if self.mix == "all" else f"{name}-{self.mix}-v{self.format_version}"
 
     @property
     def small(self) -> "Scale":
@@ -114,7 +125,9 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         chunk, own = divmod(number, self.deletes // CHUNKS)
         turn, partition = divmod(own, self.partitions)
         turns = self.deletes // CHUNKS // self.partitions
-        kind = _TURN[(turns * chunk + turn) % len(_TURN)]
+        kinds = _TURNS[self.mix]
+        # Each partition begins elsewhere in the order, so that all kinds are in it even where a chunk has one turn.
+        kind = kinds[(turns * chunk + turn + (partition if self.mix != "all" else 0)) % len(kinds)]
         first = self.chunk_rows * chunk + self.chunk_rows * turn // turns
         last = first + min(_STRETCH_FILES, self.chunk_rows // 2) if kind is DeleteKind.OF_STRETCH else first
         last = min(last, self.chunk_rows * (chunk + 1) - 1)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bench.tables.alike_records import AlikeRecords, Bytes, Numbers, digits, ends_of_varint, little_endian, varints
 from bench.tables.big_rows import ACCOUNTS, ACCOUNTS_A_FILE, schema
 from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept
-from bench.tables.scale_shapes import CHUNKS, FIRST_DAY, Delete, DeleteKind, Paths, Scale, day_text, hashes
+from bench.tables.scale_shapes import CHUNKS, FIRST_DAY, DeleteKind, Paths, Scale, day_text, hashes
 from icekeep.catalog.base import Committed, Table
 from icekeep.planning.transcode import fast_packer
 from icekeep.spec.manifests.structs import (
@@ -43,7 +43,6 @@ from icekeep.tables.verbs import create_table
 
 COLUMNS = 10
 TARGET_BYTES = 128 << 20
-_FORMAT_VERSION = 3
 _PROCESSES = 2
 _DELETES_A_MANIFEST = 1_000
 _FIRST_SNAPSHOT_ID = 1 << 60
@@ -90,7 +89,7 @@ def make(table: Kept) -> dict[str, int]:
         schema(COLUMNS),
         partition_by=[("at", "day")],
         properties={"write.target-file-size-bytes": str(TARGET_BYTES)},
-        format_version=_FORMAT_VERSION,
+        format_version=shape.format_version,
     )
     steps = list(_snapshots(created, shape))
     _commit(created, steps)
@@ -132,13 +131,13 @@ def _snapshots(table: Table, shape: Scale) -> Iterator[list[ManifestFile]]:
 
 def _write(part: _Part) -> ManifestFile:
     metadata = part.metadata
-    encoder = EntryEncoder(metadata.partition_type(0), _FORMAT_VERSION)
+    encoder = EntryEncoder(metadata.partition_type(0), part.shape.format_version)
     builder = ManifestBuilder(
         part.location,
         encoder,
         metadata.spec,
         metadata.schema,
-        format_version=_FORMAT_VERSION,
+        format_version=part.shape.format_version,
         content=part.content,
         pack=fast_packer("gzip", None),
     )
@@ -266,12 +265,11 @@ def _low_bytes(numbers: Numbers) -> Bytes:
 def _add_deletes(builder: ManifestBuilder, part: _Part, encoder: EntryEncoder) -> None:
     paths = Paths(part.shape, data_directory(part.metadata))
     for number in range(part.first, part.stop):
-        builder.add(
-            ManifestEntry(status=Status.ADDED, data_file=_delete_file(number, part.shape.delete(number), paths))
-        )
+        builder.add(ManifestEntry(status=Status.ADDED, data_file=_delete_file(number, part.shape, paths)))
 
 
-def _delete_file(number: int, delete: Delete, paths: Paths) -> DataFile:
+def _delete_file(number: int, shape: Scale, paths: Paths) -> DataFile:
+    delete = shape.delete(number)
     file = DataFile(
         content=FileContent.POSITION_DELETES,
         file_path=paths.delete(number),
@@ -294,7 +292,7 @@ def _delete_file(number: int, delete: Delete, paths: Paths) -> DataFile:
         {DELETE_FILE_PATH.field_id: path.encode(), DELETE_FILE_POS.field_id: position.tobytes()}
         for path, position in zip((first, last), positions, strict=True)
     )
-    only = first if delete.kind is DeleteKind.OF_FILE else None
+    only = first if delete.kind is DeleteKind.OF_FILE and shape.format_version > 2 else None
     return replace(file, lower_bounds=lower, upper_bounds=upper, referenced_data_file=only)
 
 
@@ -310,7 +308,9 @@ def _commit(table: Table, steps: Sequence[list[ManifestFile]]) -> None:
             listed, totals = [], dict.fromkeys(totals, 0)
         snapshot_id, first_row_id = _FIRST_SNAPSHOT_ID + number, next_row_id
         own = [replace(one, added_snapshot_id=snapshot_id) for one in added]
-        listed, next_row_id = assign_row_ids([*own, *listed], next_row_id)
+        listed = [*own, *listed]
+        if metadata.next_row_id is not None:
+            listed, next_row_id = assign_row_ids(listed, next_row_id)
         summary = _summary(own, totals)
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
@@ -320,15 +320,15 @@ def _commit(table: Table, steps: Sequence[list[ManifestFile]]) -> None:
             manifest_list=manifest_list_location(metadata, snapshot_id, 1, "scale"),
             summary=summary,
             schema_id=metadata.current_schema_id,
-            first_row_id=first_row_id,
-            added_rows=next_row_id - first_row_id,
+            first_row_id=None if metadata.next_row_id is None else first_row_id,
+            added_rows=None if metadata.next_row_id is None else next_row_id - first_row_id,
         )
         # From now on they have the number of the snapshot that added them.
         numbers = {"sequence_number": number, "min_sequence_number": number}
         listed = [one if one.sequence_number else replace(one, **numbers) for one in listed]
         assert snapshot.manifest_list is not None
         with storage.write(snapshot.manifest_list) as stream:
-            stream.write(write_manifest_list(listed, snapshot, format_version=_FORMAT_VERSION))
+            stream.write(write_manifest_list(listed, snapshot, format_version=metadata.format_version))
         updates += [AddSnapshot(snapshot), SetSnapshotRef(MAIN, SnapshotRef(snapshot_id=snapshot_id, type="branch"))]
     outcome = table.catalog.swap(table, requirements_for(metadata, updates), updates)
     if not isinstance(outcome, Committed):

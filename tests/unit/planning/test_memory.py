@@ -189,7 +189,7 @@ def entries_of(number, count):
 
 
 def task(storage, manifests, columns, where="true"):
-    wanted = EntryFilter(specs={0: SpecFilter(DAY)}, rows=bind(parse_where(where, 0), SCHEMA, ()))
+    wanted = EntryFilter(specs={0: SpecFilter(DAY)}, where=bind(parse_where(where, 0), SCHEMA, ()))
     return DecodeTask(
         manifests=tuple(manifests),
         wanted=wanted,

@@ -18,7 +18,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import MissingFileError, NotFoundError, UnsupportedError, UsageError
 from icekeep.formats.deletes.apply import LiveRowsReader
 from icekeep.planning.scan.report import plan_scan
-from icekeep.planning.scan.tasks import PlannedRows
+from icekeep.planning.scan.tasks import Residuals
 from icekeep.planning.spark.rows import spark_columns
 from icekeep.spec.collections import PositionSet, packed_positions
 from icekeep.spec.evolution import (
@@ -277,7 +277,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch, schema: Any, memory_bytes: int) -> 
     monkeypatch.setattr(scan, "LiveRowsReader", Noting)
     monkeypatch.setattr(scan, "task_memory_bytes", lambda slots: memory_bytes // slots)
     types = {0: StructType(())}
-    planned = PlannedRows(rows=ALWAYS_TRUE, schema=ROWS, specs={0: UNPARTITIONED}, partition_types=types)
+    planned = Residuals(where=ALWAYS_TRUE, schema=ROWS, specs={0: UNPARTITIONED}, partition_types=types)
     reader = scan._Reader(
         storage=storage,
         planned=planned,

@@ -38,7 +38,7 @@ from icekeep.maintenance.rewrite.options import (
     input_split_bytes,
     least_output_bytes,
 )
-from icekeep.planning.entries import delete_file
+from icekeep.planning.entries import delete_file_from_row
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.collections import cut_evenly, narrowed, packed
@@ -189,7 +189,7 @@ def group_task(
     return RewriteTask(
         pieces=tuple(msgspec.structs.replace(p, deletes=some) for p, some in zip(pieces, positions, strict=True)),
         delete_files=tuple(
-            delete_file(msgspec.structs.asdict(one), decoded(one.spec_id, one.partition)) for one in deletes
+            delete_file_from_row(msgspec.structs.asdict(one), decoded(one.spec_id, one.partition)) for one in deletes
         ),
         schema=metadata.schema,
         table_schemas=metadata.schemas,

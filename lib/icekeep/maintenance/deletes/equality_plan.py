@@ -28,7 +28,7 @@ from icekeep.planning.entries import (
     Reading,
     SpecFilter,
     chosen_reading,
-    delete_file,
+    delete_file_from_row,
     entries,
     entries_count,
     few_entries,
@@ -300,7 +300,7 @@ class _Planner:
 
     def _may_match(self, place: Scope) -> bool:
         """Whether the filter of the scan may match a partition."""
-        rows = self._scan.rows
+        rows = self._scan.where
         if rows is ALWAYS_TRUE:
             return True
         if place not in self._matching:
@@ -363,7 +363,7 @@ def data_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry
 
 def delete_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry:
     """A live delete file as it was read, from the fields of `REACHING_DELETES`; those that it lacks are null."""
-    file = delete_file(row, codecs.decode(row["spec_id"], bytes(row["partition"])))
+    file = delete_file_from_row(row, codecs.decode(row["spec_id"], bytes(row["partition"])))
     return ManifestEntry(status=Status.EXISTING, sequence_number=row["sequence_number"], data_file=file)
 
 

@@ -9,12 +9,13 @@ holds the sums of each part, and some paths by which a group is divided.
 """
 
 import struct
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import groupby, islice
+from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import msgspec
 import numpy as np
@@ -25,7 +26,7 @@ from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.deletes.rewrite import LiveFile
 from icekeep.planning.deletes import bounds_of_paths, in_order
-from icekeep.planning.entries import EntryFilter, ReadBy, chosen_reading, delete_file, entries, few_entries
+from icekeep.planning.entries import EntryFilter, ReadBy, chosen_reading, delete_file_from_row, entries, few_entries
 from icekeep.planning.scan.plan import Scan, delete_manifests, select_manifests
 from icekeep.planning.spark.rows import arrow_dataframe, arrow_table
 from icekeep.planning.spark.session import F, SparkSource, limits_of, task_context
@@ -74,18 +75,24 @@ class LivePart(msgspec.Struct, frozen=True, kw_only=True):
         return (first is None or first <= self.last_path) and (end is None or self.samples[0] < end)
 
 
-def packed_parts(files: Iterable[tuple[str, LiveFile]]) -> Iterator[LivePart]:
-    """Data files in the order of their paths, in parts; only one part is held at a time."""
-    rest = iter(files)
-    while some := [*islice(rest, PART_FILES)]:
-        rows = [(*_NAME.unpack(path_digest(path)), file.sequence_number, file.has_vector) for path, file in some]
-        step = -(-len(some) // _SAMPLES_COUNT)
-        yield LivePart(
-            files_count=len(some),
-            samples=tuple(path for path, _ in some[::step]),
-            last_path=some[-1][0],
-            packed=np.array(rows, _FILE).tobytes(),
-        )
+def packed_parts(files: Mapping[str, LiveFile]) -> Iterator[LivePart]:
+    """Data files by path, in parts."""
+    paths = sorted(files)
+    for start in range(0, len(paths), PART_FILES):
+        some = paths[start : start + PART_FILES]
+        numbers = np.array([files[path].sequence_number for path in some], np.int64)
+        yield _part(some, numbers, np.array([files[path].has_vector for path in some], np.bool_))
+
+
+def _part(paths: Sequence[str], numbers: np.ndarray, have_vectors: np.ndarray, *, packs: bool = True) -> LivePart:
+    packed = None
+    if packs:
+        rows = np.empty(len(paths), _FILE)
+        names = np.frombuffer(b"".join(map(path_digest, paths)), ">u8").reshape(-1, 2)
+        rows["high"], rows["low"], rows["number"], rows["has_vector"] = *names.T, numbers, have_vectors
+        packed = rows.tobytes()
+    step = -(-len(paths) // _SAMPLES_COUNT)
+    return LivePart(files_count=len(paths), samples=tuple(paths[::step]), last_path=paths[-1], packed=packed)
 
 
 class PackedLiveFiles:
@@ -210,10 +217,11 @@ def live_data(scan: Scan, spark: SparkSource, asked: LiveRowsRequest, directory:
     """
     storage, opened = scan.table.storage, scan.data.opened
     wanted, columns = EntryFilter(specs=scan.data.specs), frozenset(_COLUMNS)
-    reading = chosen_reading(opened, limits_of(spark).entries_count)
+    reading = chosen_reading(opened, limits_of(spark).matched_entries_count)
     if reading.by is ReadBy.DRIVER:
         files = few_entries(storage, opened, wanted, columns, reading.decoder)
-        return _looked_at(_few_rows(files, asked).to_batches(), asked.ranges)
+        rows = _few_rows(files, asked).combine_chunks().to_batches()
+        return _looked_at(rows, asked.ranges, packs=directory is not None)
     rows = _many_rows(entries(storage, spark, opened, wanted, columns, reading), asked)
     shared = (asked.ranges, directory, storage)
     step = "looking at the data files that position deletes are for"
@@ -228,9 +236,16 @@ def _few_rows(files: pa.Table, asked: LiveRowsRequest) -> pa.Table:
     places = pc.index_in(files["file_path"], value_set=named["file_path"].combine_chunks())
     files = files.select([*_COLUMNS]).append_column("is_named", pc.is_valid(places))
     files = files.append_column("vector_reach", named["vector_reach"].take(places))
-    if not asked.ranges:
-        files = files.filter(files["is_named"])
-    return files.sort_by([(name, "ascending") for name in (*_PLACE, "file_path")])
+    partitions = files["partition"].unique()
+    numbers = pc.index_in(files["partition"], value_set=partitions).to_numpy().astype(np.int64)
+    keys = numbers << 32 | files["spec_id"].to_numpy()
+    numbers_of_ranges = pc.index_in(pa.array([key for _, key in asked.ranges], pa.binary()), value_set=partitions)
+    spec_ids = np.array([spec_id for spec_id, _ in asked.ranges], np.int64)
+    wanted = pc.fill_null(numbers_of_ranges, -1).to_numpy().astype(np.int64) << 32 | spec_ids
+    are_asked_for = np.isin(keys, wanted) | files["is_named"].to_numpy()
+    files = files.append_column("key", pa.array(keys)).filter(pa.array(are_asked_for)).combine_chunks()
+    order = pc.sort_indices(files, sort_keys=[("key", "ascending"), ("file_path", "ascending")])
+    return files.drop_columns(["key"]).take(order)
 
 
 def _many_rows(files: "DataFrame", asked: LiveRowsRequest) -> "DataFrame":
@@ -258,7 +273,8 @@ def _looked_at_in_task(
     # Attempts that failed may have left a file of their name.
     name = f"live-{context.partitionId():05d}-{context.taskAttemptId()}.bin"
     with ExitStack() as stack:
-        return _looked_at(batches, ranges, _PartsFile(directory and f"{directory}/{name}", storage, stack).keep)
+        parts_file = _PartsFile(directory and f"{directory}/{name}", storage, stack)
+        return _looked_at(batches, ranges, parts_file.keep, packs=directory is not None)
 
 
 class _PartsFile:
@@ -270,9 +286,9 @@ class _PartsFile:
         self._offset = 0
 
     def keep(self, part: LivePart) -> LivePart:
-        assert part.packed is not None
         kept = msgspec.structs.replace(part, packed=None, location=self._location, offset=self._offset)
         if self._location is not None:
+            assert part.packed is not None
             if self._stream is None:
                 self._stream = self._stack.enter_context(self._storage.write(self._location))
             self._stream.write(part.packed)
@@ -281,50 +297,95 @@ class _PartsFile:
 
 
 def _looked_at(
-    batches: Iterable[pa.RecordBatch], ranges: Mapping[Partition, Sequence[PathRange]], keep: _Keep | None = None
+    batches: Iterable[pa.RecordBatch],
+    ranges: Mapping[Partition, Sequence[PathRange]],
+    keep: _Keep | None = None,
+    *,
+    packs: bool,
 ) -> LiveData:
     """Look at data files that come by partition and path; with `keep`, only one part is held at a time."""
     found = LiveData()
-    rows = (row for batch in batches for row in zip(*map(pa.Array.to_pylist, batch.columns), strict=True))
-    for (spec_id, partition_bytes), files in groupby(rows, itemgetter(0, 1)):
-        partition = spec_id, bytes(partition_bytes)
-        live = _noted(files, partition, found)
-        if partition not in ranges:
-            deque(live, maxlen=0)
-            continue
-        parts = packed_parts(_among_ranges(live, partition, ranges[partition], found))
-        found.parts[partition] = tuple(parts if keep is None else map(keep, parts))
+    for partition, slices in groupby(_of_one_partition(batches), itemgetter(0)):
+        files = _FilesOfPartition(partition, ranges.get(partition), found, packs=packs)
+        parts = files.parts(rows for _, rows in slices)
+        if partition in ranges:
+            found.parts[partition] = tuple(parts if keep is None else map(keep, parts))
+        else:
+            deque(parts, maxlen=0)
     return found
 
 
-def _noted(files: Iterable[tuple[Any, ...]], partition: Partition, found: LiveData) -> Iterator[tuple[str, LiveFile]]:
-    """The files of a partition; those that are asked for by path are noted."""
-    for _, _, path, number, is_named, vector_reach in files:
-        file = LiveFile(number, has_vector=vector_reach is not None and number <= vector_reach)
-        if is_named:
-            found.named[path] = PlacedFile(partition, file)
-        yield path, file
+def _of_one_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    """The batches, cut where the partition changes."""
+    for batch in batches:
+        changes = np.zeros(0, np.bool_)
+        if batch.num_rows:
+            columns = (batch[name] for name in _PLACE)
+            changes = np.logical_or.reduce([pc.not_equal(c[1:], c[:-1]).to_numpy(False) for c in columns])
+        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
+        for start, stop in pairwise(bounds):
+            if start < stop:
+                partition = batch["spec_id"][start].as_py(), batch["partition"][start].as_py()
+                yield partition, batch.slice(start, stop - start)
 
 
-def _among_ranges(
-    files: Iterable[tuple[str, LiveFile]], partition: Partition, ranges: Iterable[PathRange], found: LiveData
-) -> Iterator[tuple[str, LiveFile]]:
-    """The same files, their least number and the ranges that they lie in being noted."""
-    waiting = deque(sorted(ranges, key=attrgetter("first")))
-    last = None
-    least = MAX_LONG
-    for path, file in files:
-        if path == last:
-            raise InvalidTableError(f"data file {path!r} is live more than once in the table")
-        last, least = path, min(file.sequence_number, least)
+class _FilesOfPartition:
+    """Looks at the data files of a partition, in the order of their paths: notes what is asked for, and makes parts.
+
+    With `ranges`, their least number and the ranges that they lie in are noted; without, no part is made.
+    """
+
+    def __init__(
+        self, partition: Partition, ranges: Iterable[PathRange] | None, found: LiveData, *, packs: bool
+    ) -> None:
+        self._partition, self._found, self._packs = partition, found, packs
+        self._ranges = None if ranges is None else deque(sorted(ranges, key=attrgetter("first")))
+        self._last: str | None = None
+
+    def parts(self, slices: Iterable[pa.RecordBatch]) -> Iterator[LivePart]:
+        """`LivePart`s of `PART_FILES`; each slice is of at least one file."""
+        least, paths = MAX_LONG, list[str]()
+        numbers, have_vectors = np.empty(0, np.int64), np.empty(0, np.bool_)
+        for rows in slices:
+            some = rows["sequence_number"].to_numpy()
+            have = some <= pc.fill_null(rows["vector_reach"], -1).to_numpy()
+            self._note_named(rows, some, have)
+            if self._ranges is None:
+                continue
+            least = min(least, int(some.min()))
+            paths += self._in_ranges(rows["file_path"].to_pylist())
+            numbers, have_vectors = np.append(numbers, some), np.append(have_vectors, have)
+            while len(paths) >= PART_FILES:
+                yield _part(paths[:PART_FILES], numbers[:PART_FILES], have_vectors[:PART_FILES], packs=self._packs)
+                paths = paths[PART_FILES:]
+                numbers, have_vectors = numbers[PART_FILES:], have_vectors[PART_FILES:]
+        if self._ranges is not None:
+            self._found.least[self._partition] = least
+        if paths:
+            yield _part(paths, numbers, have_vectors, packs=self._packs)
+
+    def _note_named(self, rows: pa.RecordBatch, numbers: np.ndarray, have_vectors: np.ndarray) -> None:
+        named = np.flatnonzero(rows["is_named"].to_numpy(False))
+        paths = rows["file_path"].take(pa.array(named)).to_pylist()
+        for path, number, has_vector in zip(paths, numbers[named].tolist(), have_vectors[named].tolist(), strict=True):
+            self._found.named[path] = PlacedFile(self._partition, LiveFile(number, has_vector=has_vector))
+
+    def _in_ranges(self, paths: list[str]) -> list[str]:
+        """The same paths; the ranges that they lie in are noted."""
+        for before, path in pairwise((self._last, *paths)):
+            if path == before:
+                raise InvalidTableError(f"data file {path!r} is live more than once in the table")
+        self._last = paths[-1]
+        last = self._last.encode()
+        waiting, place = self._ranges, 0
         # A range is met by the first file at or behind its begin, if by any.
-        while waiting and waiting[0].first <= (name := path.encode()):
+        while waiting and waiting[0].first <= last:
             one = waiting.popleft()
+            place = bisect_left(paths, one.first, place, key=str.encode)
             # Some writers cut an upper bound and forget to increment it.
-            if one.upper is None or name[: len(one.upper)] <= one.upper:
-                found.met.add(one.number)
-        yield path, file
-    found.least[partition] = least
+            if one.upper is None or paths[place].encode()[: len(one.upper)] <= one.upper:
+                self._found.met.add(one.number)
+        return paths
 
 
 _OF_DELETES = frozenset(
@@ -418,10 +479,10 @@ def position_deletes(scan: Scan, spark: SparkSource, directory: str | None = Non
 def _live_deletes(scan: Scan, spark: SparkSource) -> pa.Table:
     storage = scan.table.storage
     manifests = delete_manifests(scan.listed)
-    selection = select_manifests(scan.table.metadata, scan.version.schema, manifests, scan.rows)
+    selection = select_manifests(scan.table.metadata, scan.version.schema, manifests, scan.where)
     # A vector stands for all deletes of its data file, so no manifest stays closed because of what the list says of it.
     wanted = EntryFilter(specs=selection.specs)
-    reading = chosen_reading(manifests, limits_of(spark).entries_count)
+    reading = chosen_reading(manifests, limits_of(spark).matched_entries_count)
     if reading.by is ReadBy.DRIVER:
         found = few_entries(storage, manifests, wanted, _OF_DELETES, reading.decoder)
     else:
@@ -442,7 +503,7 @@ def _candidates(deletes: pa.Table, codecs: PartitionCodecs) -> Iterator[tuple[Pa
     for row, (low, high), has_values in zip(rows, bounds_of_paths(deletes), have_values, strict=True):
         only = row["referenced_data_file"]
         lower, upper = (only, only) if only is not None else (_text(low), _text(high))
-        file = delete_file(row, codecs.decode(row["spec_id"], row["partition"]))
+        file = delete_file_from_row(row, codecs.decode(row["spec_id"], row["partition"]))
         # Only whether the bounds are one path is kept of them, see `own_path`.
         if only is None and lower is not None and lower == upper:
             sole = {DELETE_FILE_PATH.field_id: lower.encode()}

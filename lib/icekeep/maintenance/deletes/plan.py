@@ -457,4 +457,4 @@ def _live_files(partition: Partition, files: Sequence[Candidate], deletes: Posit
     named = {one.file.referenced_data_file for one in files}
     if None in named:
         return deletes.live[partition]
-    return tuple(packed_parts((path, deletes.named[path]) for path in sorted(filter(None, named))))
+    return tuple(packed_parts({path: deletes.named[path] for path in filter(None, named)}))

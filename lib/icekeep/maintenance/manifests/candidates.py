@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.live_files import check_totals
+from icekeep.commit.live_files import totals_agree
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Listener, StepFinished, StepStarted
@@ -219,7 +219,7 @@ def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: in
     listed = [] if snapshot is None else reader.manifests(snapshot)
     listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
     if snapshot is not None:
-        check_totals(listed, snapshot)
+        totals_agree(listed, snapshot)
     matching = manifests_that_match(rules.where, listed, metadata, now_ms)
     chooser = _Chooser(table, rules, spark, reader, listed)
     kinds = [(spec_id, content) for spec_id in rules.spec_ids for content in ManifestContent]

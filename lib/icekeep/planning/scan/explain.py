@@ -168,7 +168,7 @@ def explain_entry(scan: Scan, entry: Mapping[str, Any], manifest: ManifestFile) 
         content=FileContent.DATA,
         **{name: entry[name] for name in _METRICS},
     )
-    ask("metrics", scan.rows, lambda filter_: file_may_match(filter_, file), lambda field: metrics_text(field, file))
+    ask("metrics", scan.where, lambda filter_: file_may_match(filter_, file), lambda field: metrics_text(field, file))
     return Explanation(
         is_read=all(is_kept.values()),
         pruned_by=next((step for step, kept in is_kept.items() if not kept), None),

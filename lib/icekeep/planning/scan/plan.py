@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
-from icekeep.commit.live_files import check_totals
+from icekeep.commit.live_files import totals_agree
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError, argument
 from icekeep.planning.decoder import ManifestDecoder
@@ -201,7 +201,7 @@ def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[Manifest
         return []
     rows = ManifestReader(table.storage).manifests(snapshot)
     try:
-        agree = check_totals(rows, snapshot)
+        agree = totals_agree(rows, snapshot)
     except InvalidTableError:
         agree = False
     return [row for row in rows if row.may_have_live_files] if agree else rows
@@ -222,13 +222,13 @@ def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schem
 
 
 def select_manifests(
-    metadata: TableMetadata, schema: Schema, manifests: Sequence[ManifestFile], rows: Expression
+    metadata: TableMetadata, schema: Schema, manifests: Sequence[ManifestFile], where: Expression
 ) -> ManifestSelection:
-    """Select manifests by their partition summaries: `rows`, bound to `schema`, is projected through each one's own spec."""
+    """Select manifests by their partition summaries: `where`, bound to `schema`, is projected through each one's own spec."""
     specs = {}
     for spec_id in {m.partition_spec_id for m in manifests}:
         partition = metadata.partition_type(spec_id)  # refuses a spec that the table lacks
-        matches = rows if rows is ALWAYS_TRUE else project_inclusive(rows, metadata.specs_by_id[spec_id], schema)
+        matches = where if where is ALWAYS_TRUE else project_inclusive(where, metadata.specs_by_id[spec_id], schema)
         specs[spec_id] = SpecFilter(partition, matches)
     opened: list[ManifestFile] = []
     skipped: list[ManifestFile] = []
@@ -253,7 +253,7 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     """A scan of which the manifest list has been read, and no manifest.
 
     Attributes:
-        rows: the filter, bound to the version's schema.
+        where: bound to the version's schema.
         listed: all manifests of the version with live files, see `snapshot_manifests`.
         data: data manifests, by whether the filter needs them.
         deletes: delete manifests, by whether their deletes may reach a file of `data`.
@@ -261,7 +261,7 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
 
     table: Table
     version: Version
-    rows: Expression
+    where: Expression
     listed: tuple[ManifestFile, ...]
     data: ManifestSelection
     deletes: ManifestSelection
@@ -271,7 +271,7 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
         """The filter over entries of the opened data manifests."""
         appended_by = self.version.appended_by
         added_by = None if appended_by is None else frozenset(s.snapshot_id for s in appended_by)
-        return EntryFilter(specs=self.data.specs, rows=self.rows, added_by=added_by)
+        return EntryFilter(specs=self.data.specs, where=self.where, added_by=added_by)
 
 
 def open_scan(
@@ -293,8 +293,9 @@ def open_scan(
     """
     metadata = table.metadata
     refuse_encrypted(metadata, "scan planning")
-    chosen = chosen_version(metadata, table.runtime.now_ms(), **version)
-    rows = bound_filter(where, metadata, chosen.schema, table.runtime.now_ms())
+    now_ms = table.runtime.now_ms()
+    chosen = chosen_version(metadata, now_ms, **version)
+    bound = bound_filter(where, metadata, chosen.schema, now_ms)
     if chosen.appended_by is None:
         listed = snapshot_manifests(table, chosen.snapshot)
     else:
@@ -305,13 +306,13 @@ def open_scan(
             for manifest in data_manifests(snapshot_manifests(table, snapshot))
             if manifest.added_snapshot_id == snapshot.snapshot_id
         ]
-    data = select_manifests(metadata, chosen.schema, data_manifests(listed), rows)
-    deletes = select_manifests(metadata, chosen.schema, delete_manifests(listed), rows)
+    data = select_manifests(metadata, chosen.schema, data_manifests(listed), bound)
+    deletes = select_manifests(metadata, chosen.schema, delete_manifests(listed), bound)
     if for_commit:
         if chosen.snapshot is not None:
-            check_totals(listed, chosen.snapshot)
+            totals_agree(listed, chosen.snapshot)
         deletes = msgspec.structs.replace(deletes, opened=deletes.opened + deletes.skipped, skipped=())
-    return Scan(table=table, version=chosen, rows=rows, listed=tuple(listed), data=data, deletes=deletes)
+    return Scan(table=table, version=chosen, where=bound, listed=tuple(listed), data=data, deletes=deletes)
 
 
 class FewFiles(msgspec.Struct, frozen=True, kw_only=True):

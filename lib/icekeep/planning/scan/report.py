@@ -9,11 +9,12 @@ from typing import Unpack
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT
 from icekeep.planning.decoder import ManifestDecoder
-from icekeep.planning.deletes import EVERY_PAIR, MATCHED_DATA_COLUMNS, deletes_in_use
+from icekeep.planning.deletes import EVERY_PAIR, MATCHED_DATA_COLUMNS, count_deletes_in_use
 from icekeep.planning.entries import DecodedEntries, PruningStats, ReadBy, chosen_reading, folded
 from icekeep.planning.scan.explain import Explanation, explain_file
 from icekeep.planning.scan.plan import (
@@ -219,7 +220,7 @@ def plan_scan(
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed below
-            two million entries, or 200,000 where there are deletes.
+            two million entries, or 1,500,000 where there are deletes.
         where: which rows are asked for; an `ExpressionError` where it cannot be read or bound.
         **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
             `end_snapshot_id`; by default the head of `main`.
@@ -252,7 +253,7 @@ def plan_scan_job(
 def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
     metadata, snapshot = scan.table.metadata, scan.version.snapshot
     reading = chosen_reading(scan.data.opened, limits_of(spark).folded_entries_count)
-    both = chosen_reading(scan.data.opened + scan.deletes.opened, limits_of(spark).entries_count)
+    both = chosen_reading(scan.data.opened + scan.deletes.opened, limits_of(spark).matched_entries_count)
     # Few files are kept for their deletes, so that no manifest is read twice.
     keeps_files = bool(scan.deletes.opened) and both.by is ReadBy.DRIVER
     columns = TOTALLED_COLUMNS | MATCHED_DATA_COLUMNS if keeps_files else TOTALLED_COLUMNS
@@ -319,17 +320,23 @@ def _deletes_in_use(scan: Scan, spark: SparkSource, totals: ScanTotals, decoder:
     if totals.files is not None:
         reached = matched_on_driver(scan, pa.Table.from_batches(totals.files), decoder, EVERY_PAIR)
     if reached is None:
-        in_use = deletes_in_use(planned_files_with_deletes(scan, spark, MATCHED_DATA_COLUMNS))
+        in_use = count_deletes_in_use(planned_files_with_deletes(scan, spark, MATCHED_DATA_COLUMNS))
         [row] = collected(in_use, "looking for the deletes in use")
         return DeletesInUse(**row.asDict())
-    counts: Counter[str] = Counter()
-    used = reached.deletes.filter(pa.array(reached.used)).to_pylist()
-    for file in {(file["file_path"], file["content_offset"]): file for file in used}.values():
-        kind = "deletion_vectors" if file["file_format"].lower() == "puffin" else "position_delete_files"
-        if file["content"] == FileContent.EQUALITY_DELETES:
-            kind = "equality_delete_files"
-        counts[f"{kind}_count"] += 1
-        size_bytes = file["content_size_in_bytes" if kind == "deletion_vectors" else "file_size_in_bytes"]
-        counts[f"{kind}_bytes"] += size_bytes or 0
-        counts[f"{kind}_record_count"] += file["record_count"]
+    used = reached.deletes.filter(pa.array(reached.used)).group_by(["file_path", "content_offset"], use_threads=False)
+    columns = ("content", "file_format", "content_size_in_bytes", "file_size_in_bytes", "record_count")
+    files = used.aggregate([(name, "first") for name in columns])
+    content, file_format, blob_bytes, file_bytes, records = (files[f"{name}_first"] for name in columns)
+    is_equality = pc.equal(content, int(FileContent.EQUALITY_DELETES)).to_numpy()
+    is_vector = pc.equal(pc.utf8_lower(file_format), "puffin").to_numpy() & ~is_equality
+    sizes = np.where(is_vector, pc.fill_null(blob_bytes, 0).to_numpy(), file_bytes.to_numpy())
+    counts: dict[str, int] = {}
+    for kind, are_of_kind in (
+        ("deletion_vectors", is_vector),
+        ("position_delete_files", ~is_vector & ~is_equality),
+        ("equality_delete_files", is_equality),
+    ):
+        counts[f"{kind}_count"] = int(np.count_nonzero(are_of_kind))
+        counts[f"{kind}_bytes"] = int(sizes[are_of_kind].sum())
+        counts[f"{kind}_record_count"] = int(records.to_numpy()[are_of_kind].sum())
     return DeletesInUse(**counts)

@@ -204,10 +204,10 @@ SHARING_TASKS = TASKS.append(pa.field("reached_by", pa.binary(), nullable=False)
 none. `reached_by` says which of them are for the row, as a `PositionSet` in bytes."""
 
 
-class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Residuals(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The parts of a scan that every task needs: the filter, and its residuals by partition."""
 
-    rows: Expression
+    where: Expression
     schema: Schema
     specs: Mapping[int, PartitionSpec]
     partition_types: Mapping[int, StructType]
@@ -224,10 +224,10 @@ class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self._codecs.decode(spec_id, key)
 
     def residual(self, spec_id: int, key: bytes) -> Expression:
-        if self.rows is ALWAYS_TRUE:
+        if self.where is ALWAYS_TRUE:
             return ALWAYS_TRUE
         if (spec_id, key) not in self._residuals:
-            left = residual(self.rows, self.specs[spec_id], self.schema, self.partition(spec_id, key))
+            left = residual(self.where, self.specs[spec_id], self.schema, self.partition(spec_id, key))
             self._residuals[spec_id, key] = left
         return self._residuals[spec_id, key]
 
@@ -273,10 +273,10 @@ def plan_tasks(
     return arrow_dataframe(session, pa.Table.from_pylist(rows, TASKS))
 
 
-def planned_rows(scan: Scan) -> PlannedRows:
+def residuals_of(scan: Scan) -> Residuals:
     metadata = scan.table.metadata
-    return PlannedRows(
-        rows=scan.rows,
+    return Residuals(
+        where=scan.where,
         schema=scan.version.schema,
         specs=metadata.specs_by_id,
         partition_types=metadata.partition_types,
@@ -293,7 +293,7 @@ def packed_tasks(
             the pairs of delete files and data files.
         slots: the number of tasks to make splits smaller for, so that all slots have work; by default the session's.
     """
-    options, rows = read_options(scan.table.metadata.properties), planned_rows(scan)
+    options, rows = read_options(scan.table.metadata.properties), residuals_of(scan)
     with_deletes = bool(scan.deletes.opened)
     few = few_files(scan, limits_of(spark), _PLANNED, deletes=with_deletes)
     if few is not None:
@@ -329,7 +329,7 @@ def one_task_a_partition(many: "DataFrame") -> "DataFrame":
 
 
 def _packed_batches(
-    planned: PlannedRows, options: ReadOptions, shares_deletes: bool, batches: Iterable[pa.RecordBatch]
+    planned: Residuals, options: ReadOptions, shares_deletes: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Pack the files of one Spark partition of a plan, a batch for each task."""
     context = task_context()
@@ -365,7 +365,7 @@ def _order(delete: Row) -> tuple[Any, ...]:
 
 
 def _packed(
-    files: Iterable[Row], planned: PlannedRows, options: ReadOptions, target: int, first_id: int = 0
+    files: Iterable[Row], planned: Residuals, options: ReadOptions, target: int, first_id: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
     for number, splits in enumerate(split_tasks(files, options, target), start=first_id):
         yield [

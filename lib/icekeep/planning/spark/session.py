@@ -50,6 +50,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     entries_count: int = 200_000  # entries of manifests whose rows are held
+    matched_entries_count: int = 1_500_000  # of which deletes are matched by columns, some 400 bytes each
     folded_entries_count: int = 2_000_000  # of which no row is kept, only what is computed from them
     commit_entries_count: int = 20_000  # that a commit filters or reads
     commit_manifests_count: int = 1_000  # they are in; a store answers in some 50 ms, sixteen at a time: 3 s

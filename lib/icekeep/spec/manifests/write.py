@@ -112,16 +112,19 @@ class PartitionCodec:
 
 
 class PartitionCodecs:
-    """Decodes partition tuples of several specs, whose codecs are made when they are first needed."""
+    """Decodes partition tuples of several specs, each once: many files have one partition."""
 
     def __init__(self, types: Mapping[int, StructType]) -> None:
         self._types = types
         self._codecs: dict[int, PartitionCodec] = {}
+        self._decoded: dict[tuple[int, bytes], tuple[Any, ...]] = {}
 
     def decode(self, spec_id: int, key: bytes) -> tuple[Any, ...]:
-        if spec_id not in self._codecs:
-            self._codecs[spec_id] = PartitionCodec(self._types[spec_id])
-        return self._codecs[spec_id].decode(key)
+        if (spec_id, key) not in self._decoded:
+            if spec_id not in self._codecs:
+                self._codecs[spec_id] = PartitionCodec(self._types[spec_id])
+            self._decoded[spec_id, key] = self._codecs[spec_id].decode(key)
+        return self._decoded[spec_id, key]
 
 
 class EntryEncoder:

@@ -60,7 +60,7 @@ def without(table: Table, *names: str) -> Table:
 
 
 def found(table: Table, where: str = "true", branch: str = "main") -> PositionDeletes:
-    return position_deletes(open_scan(table, where=where, ref=branch), NO_SPARK)
+    return position_deletes(open_scan(table, where=where, ref=branch), NO_SPARK, "memory://plans")
 
 
 def names(files: Any) -> list[str]:
@@ -208,7 +208,7 @@ def test_groups_of_a_plan_have_numbers_of_their_own_and_the_directory_of_their_p
     for k, name in (("x", "p"), ("y", "q")):
         table = add_deletes(table, deletes_for(name, k, partition=(k,)), named=(k,))
     options = parse_options(RewritePositionDeletesOptions, {"rewrite-all": "true"})
-    planned = plan(open_scan(table), NO_SPARK, options, branch="main")
+    planned = plan(open_scan(table), NO_SPARK, options, branch="main", directory="memory://plans")
     assert [(group.number, group.partition) for group in planned.groups] == [(0, "kind=x"), (1, "kind=y")]
 
 

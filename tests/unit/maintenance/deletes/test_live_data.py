@@ -26,9 +26,9 @@ BOUNDS = st.none() | st.text("ab/é", max_size=3).map(str.encode)
 
 def looked_at(paths: list[str], ranges: list[PathRange], keep: Any = None) -> live_data.LiveData:
     rows = [(*P, path, 1, False, None) for path in paths]
-    columns = [pa.array(values) for values in zip(*rows, strict=True)]
+    columns = [*(pa.array(values) for values in [*zip(*rows, strict=True)][:-1]), pa.nulls(len(rows), pa.int64())]
     batches = [pa.record_batch(columns, list(live_data._ROW))] if rows else []
-    return live_data._looked_at(batches, {P: ranges}, keep)
+    return live_data._looked_at(batches, {P: ranges}, keep, packs=True)
 
 
 @cases(200)
@@ -50,7 +50,7 @@ def _between(lower: bytes | None, path: str, upper: bytes | None) -> bool:
 @given(numbers=st.dictionaries(st.text(max_size=3), st.tuples(st.integers(0, 2**62), st.booleans()), max_size=60))
 def test_packed_files_are_found_again_and_no_others(numbers):
     files = {path: LiveFile(number, has_vector=has_vector) for path, (number, has_vector) in numbers.items()}
-    packed = PackedLiveFiles(part.packed or b"" for part in packed_parts(sorted(files.items())))
+    packed = PackedLiveFiles(part.packed or b"" for part in packed_parts(files))
     assert {path: packed.get(path) for path in files} == files
     assert packed.at(path_digest("somewhere else")) is None
     assert len(packed) == len(files)
@@ -59,7 +59,7 @@ def test_packed_files_are_found_again_and_no_others(numbers):
 def test_digests_that_begin_alike_are_told_apart(monkeypatch):
     names = {"a": b"x" * 8 + b"1" * 8, "b": b"x" * 8 + b"2" * 8, "c": b"x" * 8 + b"3" * 8}
     monkeypatch.setattr(live_files, "path_digest", names.__getitem__)
-    packed = PackedLiveFiles(part.packed or b"" for part in packed_parts([("a", LiveFile(1)), ("b", LiveFile(2))]))
+    packed = PackedLiveFiles(part.packed or b"" for part in packed_parts({"a": LiveFile(1), "b": LiveFile(2)}))
     assert [packed.get(name) for name in "abc"] == [LiveFile(1), LiveFile(2), None]
 
 
@@ -87,14 +87,14 @@ def test_what_is_kept_of_a_partition_is_some_samples_of_each_part(monkeypatch):
         for start in range(0, count, 1000):
             directory = "s3://bucket/warehouse/db.db/events/data"
             paths = [f"{directory}/{n:08d}-of-a-name-as-long-as-they-are" for n in range(start, start + 1000)]
-            columns = [[P[0]] * 1000, [P[1]] * 1000, paths, [1] * 1000, [False] * 1000, [None] * 1000]
+            columns = [[P[0]] * 1000, [P[1]] * 1000, paths, [1] * 1000, [False] * 1000, pa.nulls(1000, pa.int64())]
             yield pa.record_batch([pa.array(values) for values in columns], list(live_data._ROW))
 
     def kept_and_peak(count: int) -> tuple[int, int]:
         tracemalloc.start()
         try:
             nowhere = live_data._PartsFile(None, LocalStorage(), live_data.ExitStack())
-            found = live_data._looked_at(batches(count), {P: [PathRange(0, None, None)]}, nowhere.keep)
+            found = live_data._looked_at(batches(count), {P: [PathRange(0, None, None)]}, nowhere.keep, packs=False)
             assert sum(part.files_count for part in found.parts[P]) == count
             gc.collect()
             return tracemalloc.get_traced_memory()

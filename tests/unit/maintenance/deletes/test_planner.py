@@ -158,7 +158,7 @@ def group(files: list[Candidate], tasks: int, live: str = "abcdef") -> DeleteGro
         spec_id=0,
         partition="",
         files=tuple(one.read for one in files),
-        live=tuple(packed_parts((path, LiveFile(1)) for path in live)),
+        live=tuple(packed_parts({path: LiveFile(1) for path in live})),
         tasks_count=tasks,
     )
 
@@ -202,7 +202,7 @@ def test_tasks_take_the_parts_of_the_live_data_files_that_their_ranges_meet(monk
     monkeypatch.setattr(live_files, "PART_FILES", 100)
     paths = [f"f{n:04d}" for n in range(2000)]
     files = [candidate(f"d{n}", records=1000) for n in range(4)]
-    given = replace(group(files, 8), live=tuple(packed_parts((path, LiveFile(1)) for path in paths)))
+    given = replace(group(files, 8), live=tuple(packed_parts({path: LiveFile(1) for path in paths})))
     tasks = deletes_tasks(given, context())
     assert len(tasks) == 8
     for one in tasks:
