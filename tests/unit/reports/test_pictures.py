@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from icekeep.reports.layout_picture import STYLE
+from icekeep.reports.svg import STYLE
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = (ROOT / ".ci" / "docs" / "pictures.py").read_text()

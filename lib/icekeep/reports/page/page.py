@@ -1,6 +1,6 @@
 """The function `report_page`: the page's templates filled in with the report and with sums, bands of scores and charts.
 
-Jinja and pygal are imported when it is called: `icekeep[report]` brings both. All that comes from catalogs and tables
+Jinja is imported when it is called: `icekeep[report]` brings it. All that comes from catalogs and tables
 is foreign text: it is escaped, and made visible.
 """
 
@@ -9,26 +9,26 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
+from html import escape
 from importlib.util import find_spec
 from pkgutil import get_data
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from icekeep.errors import UsageError, brought_by, printable
 from icekeep.health.values import JobAdvice, RefHealth, TableHealth
 from icekeep.maintenance.check.faults import CLASSES
 from icekeep.reports.histories import GROWING_TABLES
-from icekeep.reports.layout_picture import COLOURS
 from icekeep.reports.page.charts import Chart, ages_chart, growth_charts, runs_chart, scores_chart, sizes_chart
+from icekeep.reports.svg import COLOURS, MarkupText
 from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory, figure_changed
 from icekeep.spec.times import about_span, format_time
 from icekeep.spec.types import format_bytes
 
-_PACKAGES = ("jinja2", "pygal")
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def report_page(report: ReportResult) -> str:
@@ -38,17 +38,16 @@ def report_page(report: ReportResult) -> str:
     maintenance are in it where the report has histories: `report(catalog, histories=True)`.
 
     Raises:
-        UsageError: the packages `jinja2` and `pygal` are not installed.
+        UsageError: the package `jinja2` is not installed.
     """
     require_packages()
     return rendered(report)
 
 
 def require_packages() -> None:
-    """Raise `UsageError` where a package is missing that the page needs."""
-    for name in _PACKAGES:
-        if find_spec(name) is None:
-            raise UsageError(f"package {name!r} is not installed; {brought_by('report')}", module=name)
+    """Raise `UsageError` where the package is missing that the page needs."""
+    if find_spec("jinja2") is None:
+        raise UsageError(f"package 'jinja2' is not installed; {brought_by('report')}", module="jinja2")
 
 
 ROWS_SHOWN, FEW_ROWS_SHOWN = 20, 5
@@ -284,7 +283,7 @@ def _filled(
     page = (
         _environment(currency)
         .get_template(template)
-        .render(**values, live=live, style=Markup(style), script=Markup(script), policy=policy)
+        .render(**values, live=live, style=MarkupText(style), script=MarkupText(script), policy=policy)
     )
     return Filled(page.encode("ascii", "xmlcharrefreplace").decode("ascii"), policy)
 
@@ -301,7 +300,9 @@ def _charts(report: ReportResult) -> Sequence[Any]:
 
 
 @lru_cache(maxsize=4)
-def _environment(currency: str | None) -> Environment:
+def _environment(currency: str | None) -> "Environment":
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
     environment = Environment(
         autoescape=True,
         finalize=_visible,
@@ -335,17 +336,17 @@ def _or_not_known(show: Any) -> Any:
 
 def _visible(value: Any) -> Any:
     """Text of others without characters that a page cannot have, or that would turn a line around."""
-    return value if not isinstance(value, str) or isinstance(value, Markup) else printable(value)
+    return value if not isinstance(value, str) or hasattr(value, "__html__") else printable(value)
 
 
-def _breakable(text: str) -> Markup:
+def _breakable(text: str) -> MarkupText:
     """A long name that may be broken after its parts, as telephones are narrow."""
-    return Markup(_AFTER_A_PART.sub(r"\1<wbr>", str(escape(_visible(text)))))
+    return MarkupText(_AFTER_A_PART.sub(r"\1<wbr>", escape(_visible(text))))
 
 
-def _coded(text: str) -> Markup:
+def _coded(text: str) -> MarkupText:
     """A sentence in Markdown, of which only code is marked."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+    return MarkupText(_CODE.sub(r"<code>\1</code>", escape(text)))
 
 
 def _digest(text: str) -> str:
