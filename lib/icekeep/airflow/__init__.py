@@ -32,10 +32,10 @@ _HOMES = {
     ),
     "dags": "icekeep.airflow.factory",
     "MaintenanceOperator": "icekeep.airflow.operators",
-    "TableDueSensor": "icekeep.airflow.sensors",
+    "TableDueSensor": "icekeep.airflow.due",
     "IcekeepHook": "icekeep.airflow.connections",
     "Installation": "icekeep.airflow.installation",
-    "table_uri": "icekeep.airflow.assets",
+    "table_uri": "icekeep.airflow.provider",
 }
 
 
