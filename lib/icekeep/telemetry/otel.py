@@ -283,7 +283,7 @@ def _metrics_data(runs: Sequence[tuple[Sequence[Figure], int]], resource: Any) -
             moment = at_ms * _NANOSECONDS
             points.setdefault(figure.metric, []).append(NumberDataPoint(labels, moment, moment, figure.value))
     metrics = [
-        Metric(one.name, one.told, _UNITS.get(one.unit, one.unit), Gauge(found)) for one, found in points.items()
+        Metric(one.name, one.help, _UNITS.get(one.unit, one.unit), Gauge(found)) for one, found in points.items()
     ]
     scope = ScopeMetrics(InstrumentationScope(_SCOPE, ICEKEEP_VERSION), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])

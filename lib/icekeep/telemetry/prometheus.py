@@ -190,7 +190,7 @@ class _Collector:
         from prometheus_client.core import GaugeMetricFamily
 
         for metric, figures in self._by_metric.items():
-            family = GaugeMetricFamily(metric.name, metric.told, labels=metric.labels)
+            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
             for figure in figures:
                 family.add_metric(figure.labels, float(figure.value))
             yield family
