@@ -17,7 +17,7 @@ from icekeep.errors import UsageError
 from icekeep.health.values import DataHealth
 from icekeep.maintenance.check.faults import CLASSES
 from icekeep.reports.job import report
-from icekeep.reports.page.page import rendered, report_page
+from icekeep.reports.page.page import filled_report, report_page
 from icekeep.reports.values import TableHistory
 from kit.cases import cases, for_each
 from kit.html_pages import Page
@@ -38,6 +38,10 @@ HOSTILE = (
     "\ud800",
     "Größe.表_ä",
 )
+
+
+def rendered(report, **more):
+    return filled_report(report, **more).html
 
 
 def full_report(name: str = "lake.db.full", said: str = "it is so", **changed: object):

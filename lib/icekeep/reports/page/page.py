@@ -41,7 +41,7 @@ def report_page(report: ReportResult) -> str:
         UsageError: the package `jinja2` is not installed.
     """
     require_packages()
-    return rendered(report)
+    return filled_report(report).html
 
 
 def require_packages() -> None:
@@ -54,15 +54,32 @@ ROWS_SHOWN, FEW_ROWS_SHOWN = 20, 5
 """So many references, and so many runs, are shown of a table with plots, and of one without."""
 
 
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What some jobs would do together; one that cannot say what it frees counts as none. `cost` is `None` without prices."""
+
+    files_count: int
+    freed_bytes: int
+    replaced_bytes: int
+    read_bytes: int
+    written_bytes: int
+    requests_count: int
+    cpu_ms: int
+    cost: float | None
+
+    @classmethod
+    def of(cls, jobs: Sequence[JobAdvice], currency: str | None) -> "Work":
+        """Of jobs that have something to do."""
+        names = (name for name in cls.__struct_fields__ if name != "cost")
+        sums = {name: sum(getattr(job, name) or 0 for job in jobs) for name in names}
+        return cls(**sums, cost=None if currency is None else sum(job.cost or 0.0 for job in jobs))
+
+
 class TableView(msgspec.Struct, frozen=True, kw_only=True):
     """A table on the page.
 
     Attributes:
         number: where its part is linked to.
-        band: `sick`, `fair` or `healthy`.
         share: its bytes, of those of the largest table, 0 to 100.
-        freed_bytes, replaced_bytes, cpu_ms, cost: of all jobs that have something to do; a job that cannot tell what it frees
-            counts as none.
         refs: the references that alone keep the most.
         shown_runs: the newest.
     """
@@ -72,10 +89,7 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
     history: TableHistory
     band: str
     share: float
-    freed_bytes: int
-    replaced_bytes: int
-    cpu_ms: int
-    cost: float | None
+    work: Work
     is_detailed: bool
     refs: tuple[RefHealth, ...] = ()
     shown_runs: tuple[MaintenanceRun, ...] = ()
@@ -85,23 +99,12 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One job over all tables on which it has something to do.
-
-    Attributes:
-        share: how many these are, of those of the job with the most, 0 to 100.
-    """
+    """One job over all tables on which it has something to do; `share`: these, of those of the job with the most, 0 to 100."""
 
     job: str
     tables_count: int
     share: float
-    files_count: int
-    freed_bytes: int
-    replaced_bytes: int
-    read_bytes: int
-    written_bytes: int
-    requests_count: int
-    cpu_ms: int
-    cost: float | None
+    work: Work
 
 
 class CatalogTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,14 +115,10 @@ class CatalogTotals(msgspec.Struct, frozen=True, kw_only=True):
     small_files_count: int
     record_count: int
     delete_files_count: int
-    snapshots_count: int
     faults_count: int
     daily_bytes: int
     jobs_count: int
     to_do_tables_count: int
-    cpu_ms: int
-    freed_bytes: int
-    replaced_bytes: int
     cost: float | None
 
 
@@ -131,18 +130,13 @@ def table_views(report: ReportResult, detailed_count: int) -> list[TableView]:
     most = by_size[0].data.data_files_bytes if by_size else 0
     views = []
     for number, health in enumerate(report.tables, 1):
-        history = histories.get(health.table, TableHistory(table=health.table))
-        to_do = health.to_do
         view = TableView(
             number=number,
             health=health,
-            history=history,
+            history=histories.get(health.table, TableHistory(table=health.table)),
             band=health.band,
             share=round(100 * health.data.data_files_bytes / most, 1) if most else 0.0,
-            freed_bytes=sum(job.freed_bytes or 0 for job in to_do),
-            replaced_bytes=sum(job.replaced_bytes for job in to_do),
-            cpu_ms=sum(job.cpu_ms for job in to_do),
-            cost=_cost(to_do, report.currency),
+            work=Work.of(health.to_do, report.currency),
             is_detailed=number <= detailed_count,
         )
         views.append(_with_details(view, is_growing=health.table in growing) if view.is_detailed else view)
@@ -161,14 +155,7 @@ def job_totals(tables: Iterable[TableHealth], currency: str | None) -> list[JobT
             job=name,
             tables_count=len(jobs),
             share=round(100 * len(jobs) / most, 1),
-            files_count=sum(job.files_count for job in jobs),
-            freed_bytes=sum(job.freed_bytes or 0 for job in jobs),
-            replaced_bytes=sum(job.replaced_bytes for job in jobs),
-            read_bytes=sum(job.read_bytes for job in jobs),
-            written_bytes=sum(job.written_bytes for job in jobs),
-            requests_count=sum(job.requests_count for job in jobs),
-            cpu_ms=sum(job.cpu_ms for job in jobs),
-            cost=_cost(jobs, currency),
+            work=Work.of(jobs, currency),
         )
         for name, jobs in to_do.items()
         if jobs
@@ -185,15 +172,11 @@ def catalog_totals(report: ReportResult) -> CatalogTotals:
         small_files_count=sum(one.data.small_files_together_count for one in tables),
         record_count=sum(one.data.record_count for one in tables),
         delete_files_count=sum(one.deletes.files_count for one in tables),
-        snapshots_count=sum(one.snapshots.snapshots_count for one in tables),
         faults_count=sum(one.faults_count for one in tables),
         daily_bytes=sum(one.growth.daily_bytes or 0 for one in tables if one.growth is not None),
         jobs_count=len(to_do),
         to_do_tables_count=sum(bool(table.to_do) for table in tables),
-        cpu_ms=sum(job.cpu_ms for job in to_do),
-        freed_bytes=sum(job.freed_bytes or 0 for job in to_do),
-        replaced_bytes=sum(job.replaced_bytes for job in to_do),
-        cost=_cost(to_do, report.currency),
+        cost=Work.of(to_do, report.currency).cost,
     )
 
 
@@ -211,11 +194,6 @@ def _with_details(view: TableView, *, is_growing: bool) -> TableView:
     )
 
 
-def _cost(jobs: Sequence[JobAdvice], currency: str | None) -> float | None:
-    """`None` without prices."""
-    return None if currency is None else sum(job.cost or 0.0 for job in jobs)
-
-
 DETAILED_TABLES = 500
 """How many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""
 
@@ -229,15 +207,6 @@ class Filled(msgspec.Struct, frozen=True):
 
     html: str
     policy: str
-
-
-def rendered(report: ReportResult, *, detailed_count: int = DETAILED_TABLES) -> str:
-    """The page, as ASCII.
-
-    Args:
-        detailed_count: how many tables have a part of their own.
-    """
-    return filled_report(report, detailed_count=detailed_count).html
 
 
 def filled_report(
