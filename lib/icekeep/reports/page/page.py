@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from html import escape
-from importlib.util import find_spec
 from pkgutil import get_data
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
-from icekeep.errors import UsageError, brought_by, printable
+from icekeep.errors import printable, require_package
 from icekeep.health.values import JobAdvice, RefHealth, TableHealth
 from icekeep.maintenance.check.faults import CLASSES
 from icekeep.reports.histories import GROWING_TABLES
@@ -46,8 +45,7 @@ def report_page(report: ReportResult) -> str:
 
 def require_packages() -> None:
     """Raise `UsageError` where the package is missing that the page needs."""
-    if find_spec("jinja2") is None:
-        raise UsageError(f"package 'jinja2' is not installed; {brought_by('report')}", module="jinja2")
+    require_package("jinja2", "report")
 
 
 ROWS_SHOWN, FEW_ROWS_SHOWN = 20, 5
