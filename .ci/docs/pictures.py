@@ -18,7 +18,8 @@ from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
 from icekeep.playground.maker import PastRuntime, TableMaker, orders
 from icekeep.playground.states import STATES, PlaygroundState
-from icekeep.reports.layout_picture import file_layout, layouts_svg, svg_file, text_element
+from icekeep.reports.layout_picture import file_layout, layouts_svg
+from icekeep.reports.svg import MarkupText, element, svg_file, text
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import DAY_MS, format_bytes
@@ -145,15 +146,15 @@ def _delete_file_of(table: Table) -> DataFile:
 def _carrying_drawn(files: int, positions: tuple[int, ...], carried: list[int]) -> str:
     """Three steps below each other; a cell is a row of a file."""
     parts = [
-        text_element(16, 30, "1. A compaction begins", "title"),
-        text_element(
+        text(16, 30, "1. A compaction begins", "title"),
+        text(
             16, 48, f"It reads {files} data files of {_ROWS} rows each, and notes where in the new file each row goes."
         ),
     ]
     parts += _cells(files, {}, 62, "data file {}")
     parts += [
-        text_element(16, 128, "2. While it rewrites, somebody deletes two rows", "title"),
-        text_element(
+        text(16, 128, "2. While it rewrites, somebody deletes two rows", "title"),
+        text(
             16,
             146,
             "A delete file with positions of data file 2 is committed. That writer did not wait, and was not refused.",
@@ -161,10 +162,8 @@ def _carrying_drawn(files: int, positions: tuple[int, ...], carried: list[int]) 
     ]
     parts += _cells(files, {1: positions}, 160, "data file {}")
     parts += [
-        text_element(16, 226, "3. The compaction commits", "title"),
-        text_element(
-            16, 244, "One snapshot has the new file, and a delete file for the same two rows at their places in it."
-        ),
+        text(16, 226, "3. The compaction commits", "title"),
+        text(16, 244, "One snapshot has the new file, and a delete file for the same two rows at their places in it."),
     ]
     left = 16
     for row in range(files * _ROWS):
@@ -172,30 +171,31 @@ def _carrying_drawn(files: int, positions: tuple[int, ...], carried: list[int]) 
     places = " and ".join(map(str, positions))
     new_places = " and ".join(map(str, carried))
     parts += [
-        text_element(16, 296, "new data file, with the rows of 1, 2 and 3"),
-        '<path class="way" d="M 620 196 V 252"/><path class="tip" d="M 616 250 h 8 l -4 8 z"/>',
-        text_element(540, 174, f"positions {places} of file 2"),
-        text_element(540, 190, "in a delete file"),
-        text_element(540, 272, f"positions {new_places} of the new file"),
-        text_element(540, 288, "in a new delete file"),
-        f'<rect class="deletes" x="16" y="318" width="{_CELL - 2}" height="14"/>',
-        text_element(42, 330, "a row that readers leave out, since a delete file names its position"),
+        text(16, 296, "new data file, with the rows of 1, 2 and 3"),
+        element("path", class_="way", d="M 620 196 V 252"),
+        element("path", class_="tip", d="M 616 250 h 8 l -4 8 z"),
+        text(540, 174, f"positions {places} of file 2"),
+        text(540, 190, "in a delete file"),
+        text(540, 272, f"positions {new_places} of the new file"),
+        text(540, 288, "in a new delete file"),
+        element("rect", class_="deletes", x=16, y=318, width=_CELL - 2, height=14),
+        text(42, 330, "a row that readers leave out, since a delete file names its position"),
     ]
     return svg_file(parts, _WIDE, 348, "How a compaction carries the deletes of others")
 
 
-def _cells(files: int, deleted: Mapping[int, tuple[int, ...]], at: int, title: str) -> list[str]:
+def _cells(files: int, deleted: Mapping[int, tuple[int, ...]], at: int, title: str) -> list[MarkupText]:
     parts = []
     for file in range(files):
         left = 16 + file * (_ROWS * _CELL + 40)
         parts += [_cell(left + row * _CELL, at, row in deleted.get(file, ()), file) for row in range(_ROWS)]
-        parts.append(text_element(left, at + 38, title.format(file + 1)))
+        parts.append(text(left, at + 38, title.format(file + 1)))
     return parts
 
 
-def _cell(left: int, at: int, is_deleted: bool, file: int) -> str:
+def _cell(left: int, at: int, is_deleted: bool, file: int) -> MarkupText:
     kind = "deletes" if is_deleted else ("file", "rest", "file faint")[file]
-    return f'<rect class="{kind}" x="{left}" y="{at}" width="{_CELL - 2}" height="20"/>'
+    return element("rect", class_=kind, x=left, y=at, width=_CELL - 2, height=20)
 
 
 def _expiration_drawn(
@@ -209,42 +209,42 @@ def _expiration_drawn(
     x = {one.snapshot_id: 170 + round(step * number) for number, one in enumerate(snapshots)}
     y = {one.snapshot_id: 165 if one.snapshot_id in on_main else 225 for one in snapshots}
     parts = [
-        text_element(16, 30, "icekeep expire_snapshots", "title"),
-        text_element(
+        text(16, 30, "icekeep expire_snapshots", "title"),
+        text(
             16,
             48,
             "A table whose rows are all replaced each week. It keeps snapshots for 5 days, which is Iceberg's default.",
         ),
-        text_element(16, 170, "main"),
-        text_element(16, 230, "branch experiment"),
-        text_element(16, 300, "data files"),
+        text(16, 170, "main"),
+        text(16, 230, "branch experiment"),
+        text(16, 300, "data files"),
     ]
     for one in snapshots:
         parent = one.parent_snapshot_id
         if parent in x:
-            ends = f'x1="{x[parent]}" y1="{y[parent]}" x2="{x[one.snapshot_id]}" y2="{y[one.snapshot_id]}"'
-            parts.append(f'<line class="line" {ends} stroke-width="2"/>')
+            ends = {"x1": x[parent], "y1": y[parent], "x2": x[one.snapshot_id], "y2": y[one.snapshot_id]}
+            parts.append(element("line", class_="line", **ends, stroke_width=2))
     most = max(size for some in files.values() for size in some.values())
     for one in snapshots:
         where, parent = x[one.snapshot_id], one.parent_snapshot_id
         kind = "file" if one.snapshot_id in kept else "gone"
-        parts.append(f'<circle class="{kind}" cx="{where}" cy="{y[one.snapshot_id]}" r="9"/>')
+        parts.append(element("circle", class_=kind, cx=where, cy=y[one.snapshot_id], r=9))
         older = files.get(parent, {}) if parent is not None else {}
         for path, size in files[one.snapshot_id].items():
             if path not in older:
                 height = max(6, round(44 * size / most))
                 kind = "gone" if path in garbage else "file"
-                parts.append(f'<rect class="{kind}" x="{where - 11}" y="{310 - height}" width="22" height="{height}"/>')
+                parts.append(element("rect", class_=kind, x=where - 11, y=310 - height, width=22, height=height))
     parts += _references(before, after, x, y)
     parts += [
-        '<circle class="file" cx="25" cy="343" r="8"/>',
-        text_element(
+        element("circle", class_="file", cx=25, cy=343, r=8),
+        text(
             42,
             347,
             "kept: the newest of a branch, what a tag names, what is young enough; and all files that these read",
         ),
-        '<circle class="gone" cx="25" cy="369" r="7"/>',
-        text_element(
+        element("circle", class_="gone", cx=25, cy=369, r=7),
+        text(
             42,
             373,
             f"expired, with the {len(garbage)} data files that only these read: {format_bytes(sum(garbage.values()))}",
@@ -253,18 +253,16 @@ def _expiration_drawn(
     return svg_file(parts, _WIDE, 392, "What expiration keeps: branches, tags, snapshots, and what is garbage")
 
 
-def _references(before: Table, after: Table, x: Mapping[int, int], y: Mapping[int, int]) -> list[str]:
+def _references(before: Table, after: Table, x: Mapping[int, int], y: Mapping[int, int]) -> list[MarkupText]:
     """Tags above their snapshots, those that stand beside each other at two heights."""
     tags = [(x[ref.snapshot_id], name, ref) for name, ref in before.metadata.refs.items() if not ref.is_branch]
     parts = []
     for number, (where, name, ref) in enumerate(sorted(tags, key=lambda tag: tag[0])):
         top, lift = y[ref.snapshot_id], 44 if number % 2 else 80
         is_kept = name in after.metadata.refs
-        parts.append(
-            f'<line class="line" x1="{where}" y1="{top - 10}" x2="{where}" y2="{top - lift}" stroke-width="2"/>'
-        )
-        parts.append(text_element(where + 6, top - lift + 2, f"tag {name}", "ref" if is_kept else "gone-text"))
-        parts.append(text_element(where + 6, top - lift + 17, "kept" if is_kept else "expired: over its 30 days"))
+        parts.append(element("line", class_="line", x1=where, y1=top - 10, x2=where, y2=top - lift, stroke_width=2))
+        parts.append(text(where + 6, top - lift + 2, f"tag {name}", "ref" if is_kept else "gone-text"))
+        parts.append(text(where + 6, top - lift + 17, "kept" if is_kept else "expired: over its 30 days"))
     return parts
 
 

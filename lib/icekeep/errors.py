@@ -25,6 +25,7 @@ exit status of a job that ends with that error (`operations/process_run.py` is t
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from icekeep.secrets import without_secrets
@@ -109,6 +110,13 @@ def brought_by(extra: str, what: str = "it") -> str:
     'icekeep[s3] brings obstore (how to install it: docs/install.md)'
     """
     return f"icekeep[{extra}] brings {what} (how to install it: docs/install.md)"
+
+
+def require_package(module: str, extra: str, package: str = "") -> None:
+    """Raise `UsageError` where a module cannot be found that an extra of icekeep brings; `package` has it under another name."""
+    name = module.partition(".")[0]
+    if find_spec(name) is None or find_spec(module) is None:
+        raise UsageError(f"package {package or name!r} is not installed; {brought_by(extra)}", module=name)
 
 
 def one_line(error: BaseException) -> str:

@@ -53,7 +53,7 @@ EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in pan
 
 def test_the_page_lists_every_metric_as_it_is():
     rows = re.findall(r"^\| `(icekeep_\w+)` \| (\w+) \| ([\w, -]+) \| (.+) \|$", PAGE, re.MULTILINE)
-    told = [(one.name, one.unit, ", ".join(one.labels) or "-", one.told) for one in (*RUN_METRICS, *REPORT_METRICS)]
+    told = [(one.name, one.unit, ", ".join(one.labels) or "-", one.help) for one in (*RUN_METRICS, *REPORT_METRICS)]
     assert rows == told
 
 

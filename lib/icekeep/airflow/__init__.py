@@ -21,10 +21,10 @@ _HOMES = {
     "JobOperator": _OPERATORS,
     "dags": "icekeep.airflow.factory",
     "MaintenanceOperator": "icekeep.airflow.operators",
-    "TableDueSensor": "icekeep.airflow.sensors",
+    "TableDueSensor": "icekeep.airflow.due",
     "IcekeepHook": "icekeep.airflow.connections",
     "Installation": "icekeep.airflow.installation",
-    "table_uri": "icekeep.airflow.assets",
+    "table_uri": "icekeep.airflow.provider",
 }
 """Beside the operators of jobs, which are those that policies may ask for."""
 

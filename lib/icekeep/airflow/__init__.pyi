@@ -3,13 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-from icekeep.airflow.assets import table_uri as table_uri
 from icekeep.airflow.connections import IcekeepHook as IcekeepHook
+from icekeep.airflow.due import TableDueSensor as TableDueSensor
 from icekeep.airflow.factory import dags as dags
 from icekeep.airflow.installation import Installation as Installation
 from icekeep.airflow.job_operators import JobOperator as JobOperator
 from icekeep.airflow.operators import MaintenanceOperator as MaintenanceOperator
-from icekeep.airflow.sensors import TableDueSensor as TableDueSensor
+from icekeep.airflow.provider import table_uri as table_uri
 
 class CompactOperator(JobOperator):
     """Rewrite badly sized data files (Iceberg's rewrite_data_files).

@@ -10,31 +10,42 @@ A policy whose schedule is wrong has a DAG that only says so: an import error wo
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from icekeep.airflow.by_hand import BY_HAND, by_hand_dag
+from icekeep.airflow.calls import (
+    SUBMIT,
+    WORKER,
+    JobOnTable,
+    Unit,
+    arguments_of_defaults,
+    asked_call,
+    packed,
+    submit_arguments,
+)
+from icekeep.airflow.due import NAMES_COUNT_MAX, NOT_READ, DueOperator
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.listing import DueOperator, OutcomeOperator, RefusedOperator
 from icekeep.airflow.operators import MaintenanceOperator
-from icekeep.airflow.submitting import submit_arguments
-from icekeep.airflow.units import JobOnTable
-from icekeep.airflow.versions import DAG, task_group
-from icekeep.errors import ConfigError
+from icekeep.airflow.versions import DAG, AirflowFailException, BaseOperator, Param, states_of_run, task_group
+from icekeep.errors import ConfigError, UsageError, and_more
 from icekeep.operations.configuration.file import Configuration, read_config
+from icekeep.operations.jobs import POLICY_JOBS
 from icekeep.policies.resolution import Schedule, schedule_of
-from icekeep.policies.values import Policy, Rules
+from icekeep.policies.values import Layer, Policy, Rules
+from icekeep.runtime import SYSTEM
 
 UNITS_COUNT_MAX = 256
 """How many mapped task groups a run has at most; Airflow refuses more than `core.max_map_length`, 1024."""
 
 _START = datetime(2024, 1, 1, tzinfo=UTC)
 _NO_POOL = "default_pool"
+BY_HAND = "icekeep_by_hand"
 _ALL_DONE, _ALL_SUCCESS = "all_done", "all_success"
+_BAD = frozenset({"failed", "upstream_failed"})
 _LISTING, _TABLES, _OUTCOME, _REFUSED = "due", "tables", "outcome", "schedule"
 
 
@@ -97,6 +108,58 @@ def dags(
 def task_id(table: str, job: str) -> str:
     """`catalog.namespace.table.job`; what Airflow does not allow in an id is spelled as its code point."""
     return "".join(char if re.fullmatch(r"[A-Za-z0-9_.-]", char) else f"-u{ord(char):x}-" for char in f"{table}.{job}")
+
+
+class OutcomeOperator(BaseOperator):
+    """Fails where a task of this run has failed, and names those: the last job of a table runs whatever became of the others.
+
+    Args:
+        listing: the first task, where there is one.
+    """
+
+    def __init__(self, *, listing: str | None = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.listing = listing
+
+    def execute(self, context: Any) -> None:
+        """Look at all tasks of the run."""
+        bad = sorted(name for name, state in states_of_run(context).items() if state in _BAD)
+        not_read: Sequence[str] = ()
+        if self.listing is not None:
+            instance = context["ti"]
+            not_read = instance.xcom_pull(task_ids=self.listing, key=NOT_READ) or ()
+            units = instance.xcom_pull(task_ids=self.listing) if bad else ()
+            bad = [_of_unit(name, units or ()) for name in bad]
+        if not bad and not not_read:
+            return
+        parts = (
+            [f"{len(bad)} failed: {', '.join(bad[:NAMES_COUNT_MAX])}{and_more(bad, NAMES_COUNT_MAX)}"] if bad else []
+        )
+        parts += [f"tables could not be looked at: {'; '.join(not_read)}"] if not_read else []
+        raise AirflowFailException("; ".join(parts))
+
+
+class RefusedOperator(BaseOperator):
+    """Fails with the reason for which a policy is not run; the only task of its DAG.
+
+    Args:
+        reason: the line.
+    """
+
+    def __init__(self, *, reason: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.reason = reason
+
+    def execute(self, context: Any) -> None:
+        """Fail."""
+        raise AirflowFailException(self.reason)
+
+
+def _of_unit(name: str, units: Sequence[Any]) -> str:
+    """The name of an instance of a mapped task, `TASK_INDEX`, as people know it."""
+    task, _, index = name.rpartition("_")
+    is_mapped = index.isdecimal() and int(index) < len(units)
+    return f"{task.rpartition('.')[2]} {units[int(index)]['name']}" if is_mapped else name
 
 
 class _Maker:
@@ -222,3 +285,56 @@ def _doc(config: Configuration, policy: Policy, schedule: Schedule) -> str:
     others = ", ".join(schedule.left_to_others)
     left = f" An earlier policy of the file decides of {others}." if others else ""
     return f"Policy `{policy.name}` of `{config.path}`. Its tables are {how}.{left}"
+
+
+class AskedOperator(BaseOperator):
+    """Checks what somebody has typed into the form, and leaves it in XCom as a unit."""
+
+    def execute(self, context: Any) -> Any:
+        """The unit; raises Airflow's exception where something is wrong with it."""
+        try:
+            call = asked_call(context["params"], SYSTEM.now_ms())
+        except UsageError as error:
+            raise AirflowFailException(error.message) from error
+        return packed([Unit(name=call.table, calls=(call,))])[0]
+
+
+def by_hand_dag(defaults: Layer, installation: Installation, submit: Mapping[str, Any]) -> DAG:
+    """The DAG; spark-submit is told what the `defaults` of the configuration say, and `submit`."""
+    with DAG(
+        dag_id=BY_HAND,
+        description="One job on one Iceberg table",
+        schedule=None,
+        start_date=_START,
+        catchup=False,
+        tags=["icekeep"],
+        params={
+            "table": Param("", type="string", minLength=5, title="Table", description="CATALOG.NAMESPACE.TABLE"),
+            "job": Param(POLICY_JOBS[0], type="string", enum=[*POLICY_JOBS], title="Job"),
+            "arguments": Param(
+                [],
+                type="array",
+                items={"type": "string"},
+                title="Arguments",
+                description="Settings of the job as its command line has them, one a line, such as --older-than=7d",
+            ),
+            "dry_run": Param(True, type="boolean", title="Dry run", description="Show the plan and change nothing"),
+            "run_by": Param(
+                SUBMIT,
+                type="string",
+                enum=[SUBMIT, WORKER],
+                title="Run by",
+                description="spark-submit, or a process of the worker, which is enough for small tables",
+            ),
+        },
+        doc_md="Runs one job on one table. What it did, or would do, stands in the log and in XCom of the task `job`.",
+    ) as dag:
+        asked = AskedOperator(task_id="asked", retries=0)
+        MaintenanceOperator(
+            task_id="job",
+            installation=installation,
+            alias=BY_HAND,
+            unit=asked.output,
+            **{**arguments_of_defaults(defaults), **submit},
+        )
+    return dag

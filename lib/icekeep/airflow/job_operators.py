@@ -12,10 +12,10 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from icekeep.airflow.calls import JobOnTable
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.operators import MaintenanceOperator
 from icekeep.airflow.signatures import OFFERED, doc_of, operator_name, signature_of
-from icekeep.airflow.units import JobOnTable
 from icekeep.airflow.versions import AirflowFailException, BaseOperator
 from icekeep.errors import UsageError
 from icekeep.names import FullName

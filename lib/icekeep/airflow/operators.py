@@ -13,16 +13,13 @@ from typing import Any
 import msgspec
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from icekeep.airflow.assets import table_uri
+from icekeep.airflow.calls import JobOnTable, unpacked
 from icekeep.airflow.connections import connected
-from icekeep.airflow.deferral import CLUSTER, DOES_NOT_WAIT, Waiting, yarn_of
-from icekeep.airflow.installation import Installation, job_words
+from icekeep.airflow.installation import Installation, ProcessOutput, Worker, job_words, recorded_document
 from icekeep.airflow.links import ReportLink, RunbookLink, SparkLink, addresses
 from icekeep.airflow.outcomes import CallOutcome, document_in, for_xcom, of_process, status_in
-from icekeep.airflow.process_lines import ProcessOutput
-from icekeep.airflow.run_lookup import Recorded
+from icekeep.airflow.provider import table_uri
 from icekeep.airflow.triggers import TIMED_OUT, UNREACHABLE, ApplicationTrigger
-from icekeep.airflow.units import JobOnTable, unpacked
 from icekeep.airflow.versions import (
     AirflowException,
     AirflowFailException,
@@ -32,8 +29,7 @@ from icekeep.airflow.versions import (
     BaseHook,
     defers_by_default,
 )
-from icekeep.airflow.worker import Worker
-from icekeep.airflow.yarn import ApplicationReport, ResourceManager
+from icekeep.airflow.yarn import CLUSTER, DOES_NOT_WAIT, ApplicationReport, ResourceManager, Waiting, yarn_of
 from icekeep.errors import UsageError, first_line
 from icekeep.runtime import SYSTEM
 
@@ -108,7 +104,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         waiting = Waiting.unpacked(event["waiting"])
         self._until_ms = waiting.until_ms
         self._said.address, self._said.application = waiting.page, waiting.application
-        ended = self._told(self._waited_for(waiting, event))
+        ended = self._logged(self._waited_for(waiting, event))
         return self._all_run(waiting.rest, [*waiting.ended, ended], context)
 
     def _all_run(self, calls: Sequence[JobOnTable], ended: list[CallOutcome], context: Any) -> dict[str, Any]:
@@ -123,8 +119,8 @@ class MaintenanceOperator(SparkSubmitOperator):
         self.links = addresses(ended, self.installation, self._said.address)
         if not ended:
             raise AirflowSkipException("the window in which it may begin is closed")
-        if all(one.held_by is not None for one in ended):
-            raise AirflowSkipException("; ".join(one.told_held for one in ended[:_TOLD_COUNT_MAX]))
+        if all(one.hold_reason is not None for one in ended):
+            raise AirflowSkipException("; ".join(one.summary for one in ended[:_TOLD_COUNT_MAX]))
         result = for_xcom(ended)
         failed = [one for one in ended if not one.is_done]
         if failed:
@@ -154,13 +150,11 @@ class MaintenanceOperator(SparkSubmitOperator):
         self._said = ProcessOutput()
         with TemporaryDirectory(prefix="icekeep-") as directory:
             ended = self._ended(call, Path(directory), context)
-        return ended if isinstance(ended, Waiting) else self._told(ended)
+        return ended if isinstance(ended, Waiting) else self._logged(ended)
 
-    def _told(self, ended: CallOutcome) -> CallOutcome:
-        if ended.held_by is not None:
-            self.log.info("%s", ended.told_held)
-        elif ended.is_done:
-            self.log.info("%s", ended.told_done)
+    def _logged(self, ended: CallOutcome) -> CallOutcome:
+        if ended.is_done:
+            self.log.info("%s", ended.summary)
         else:
             self.log.error("%s", ended.failure)
         return ended
@@ -193,7 +187,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         finally:
             self._worker = None
         ended = CallOutcome(call=call, status=status, document=document_in(file), said=self._said.line)
-        if not ended.is_told_in_short:
+        if not ended.is_summary_enough:
             with answer.open(encoding="utf-8", errors="replace") as lines:
                 for line in lines:
                     self.log.info("%s", line.rstrip())
@@ -240,7 +234,7 @@ class MaintenanceOperator(SparkSubmitOperator):
             document = document_in(file)
             file.unlink(missing_ok=True)
         if document is None and self._said.application:
-            document = Recorded(self.installation, directory, self._say).of(call, self._said.application)
+            document = recorded_document(self.installation, call, self._said.application, directory, self._say)
         recorded = (document or {}).get("exit_status")
         if isinstance(recorded, int) and (status is None or (status and recorded)):
             # spark-submit has but 0 and 1 to say.

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.airflow.units import JobOnTable
+from icekeep.airflow.calls import JobOnTable
 from icekeep.operations.console.values import label, shown_value
 from icekeep.operations.runbooks import INTERRUPTED, PARTIAL
 
@@ -69,35 +69,32 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.status == 0
 
     @property
-    def held_by(self) -> str | None:
-        """Why it was not begun after all, as the table says by now; `None` where it was."""
-        result = self._said_of("result")
-        if self.status != 0 or self._said_of("status") != _HELD or not isinstance(result, Mapping):
+    def hold_reason(self) -> str | None:
+        """Why it was not begun after all, as the table's policy is when it would begin; `None` where it was."""
+        result = self._value_of("result")
+        if self.status != 0 or self._value_of("status") != _HELD or not isinstance(result, Mapping):
             return None
         return str(result.get("held_by"))
 
     @property
-    def told_held(self) -> str:
-        """The same, as people are told."""
-        return f"{self.call.job} of {self.call.table} was not begun: {self.held_by}"
+    def is_summary_enough(self) -> bool:
+        """Whether the job has done its work. A plan, and what has failed or was found, is shown whole."""
+        return self.is_done and self.document is not None and not self._value_of("dry_run")
 
     @property
-    def is_told_in_short(self) -> bool:
-        """Whether a line says enough: the job has done its work. A plan, and what has failed or was found, is shown whole."""
-        return self.is_done and self.document is not None and not self._said_of("dry_run")
-
-    @property
-    def told_done(self) -> str:
-        """What people are told of a call that is done, in one line: the figures of its result that are not 0."""
-        result = self._said_of("result")
-        told = [
+    def summary(self) -> str:
+        """One line of a call that has not failed: the figures of its result that are not 0, or why it was not begun."""
+        if self.hold_reason is not None:
+            return f"{self.call.job} of {self.call.table} was not begun: {self.hold_reason}"
+        result = self._value_of("result")
+        shown = [
             f"{label(name)} {shown_value(name, value)}"
             for name, value in (result.items() if isinstance(result, Mapping) else ())
             if isinstance(value, int) and value and not isinstance(value, bool) and name not in _OF_THE_PROCESS
         ]
-        ended = f"{self.call.job} {self.call.table}: {self._said_of('status') or 'done'}"
-        run_id = self._said_of("run_id")
-        return "; ".join(filter(None, [ended, ", ".join(told), run_id and f"run {run_id}"]))
+        ended = f"{self.call.job} {self.call.table}: {self._value_of('status') or 'done'}"
+        run_id = self._value_of("run_id")
+        return "; ".join(filter(None, [ended, ", ".join(shown), run_id and f"run {run_id}"]))
 
     @property
     def is_worth_retrying(self) -> bool:
@@ -109,7 +106,7 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def error_kind(self) -> str:
         """The name of the page about its failure; empty where none is known."""
-        error = self._said_of("error")
+        error = self._value_of("error")
         if isinstance(error, Mapping):
             return str(error.get("kind", ""))
         if self.status == FOUND.get(self.call.job):
@@ -119,7 +116,7 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_committed(self) -> bool:
         """Whether the table's metadata moved, as the document says it; what nobody knows is no."""
-        before, after = (self._said_of(f"metadata_location_{when}") for when in ("before", "after"))
+        before, after = (self._value_of(f"metadata_location_{when}") for when in ("before", "after"))
         return after is not None and before != after
 
     @property
@@ -128,7 +125,8 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
         about = f"{self.call.job} {self.call.table}".strip()
         error = (self.document or {}).get("error")
         line = str(error.get("message", "")) if isinstance(error, Mapping) else ""
-        line = line or self.said or self._partly()
+        status = self._value_of("status")
+        line = line or self.said or (f"the result says {status!r}" if isinstance(status, str) else "")
         if self.status is None:
             how = "was started, and its outcome is unknown" if self.was_begun else "did not run"
             return f"{about} {how}: {line or 'no exit status is known'}"
@@ -136,11 +134,7 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
         again = "" if self.is_worth_retrying else ", which a retry does not help"
         return f"{about} ended with status {self.status}{meaning}{again}" + (f": {line}" if line else "")
 
-    def _partly(self) -> str:
-        status = self._said_of("status")
-        return f"the result says {status!r}" if isinstance(status, str) else ""
-
-    def _said_of(self, key: str) -> Any:
+    def _value_of(self, key: str) -> Any:
         return (self.document or {}).get(key)
 
 

@@ -99,13 +99,13 @@ def _stub_lines() -> Iterator[str]:
     yield "from typing import Any"
     yield ""
     for name, home in (
-        ("table_uri", "assets"),
         ("IcekeepHook", "connections"),
+        ("TableDueSensor", "due"),
         ("dags", "factory"),
         ("Installation", "installation"),
         ("JobOperator", "job_operators"),
         ("MaintenanceOperator", "operators"),
-        ("TableDueSensor", "sensors"),
+        ("table_uri", "provider"),
     ):
         yield f"from icekeep.airflow.{home} import {name} as {name}"
     for job in OFFERED:

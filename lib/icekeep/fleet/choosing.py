@@ -67,6 +67,7 @@ from icekeep.spec.types import DAY_MS, GIB, HOUR_MS, MIB, MINUTE_MS, format_byte
 NAMED_FROM = 3
 """From so many failures in a row on a job is named, and from so many nights in a row in which it was cut off."""
 
+_DIED = "its process died"
 _NIGHTS = (0, 0, 2, 4, 8)
 _EARLY_MS = 6 * HOUR_MS
 """A run of the next night may begin, and come to a table, earlier than the one before."""
@@ -89,9 +90,8 @@ def postponed(last: LastRuns, now_ms: int) -> str | None:
     left_ms = last.last_failure_ms + wait_ms(last.failures_in_a_row) - now_ms
     if left_ms <= 0:
         return None
-    return (
-        f"it failed {last.failures_in_a_row} times in a row, and is tried again in {about_span(left_ms)}: {said(last)}"
-    )
+    again, why = about_span(left_ms), last.last_error or _DIED
+    return f"it failed {last.failures_in_a_row} times in a row, and is tried again in {again}: {why}"
 
 
 def is_named(last: LastRuns) -> bool:
@@ -99,15 +99,10 @@ def is_named(last: LastRuns) -> bool:
     return max(last.failures_in_a_row, last.cut_offs_in_a_row) >= NAMED_FROM
 
 
-def said(last: LastRuns) -> str:
-    """What the last failure said, in one line."""
-    return last.last_error or "its process died"
-
-
-def told(last: LastRuns) -> str:
-    """What is to be said of a job that is named, in one line."""
+def why_named(last: LastRuns) -> str:
+    """In one line."""
     if last.failures_in_a_row >= NAMED_FROM:
-        return said(last)
+        return last.last_error or _DIED
     return (
         f"it was interrupted in {last.cut_offs_in_a_row} nights in a row, after {about_span(CUT_OFF_MS)} of work or more: "
         "give the run more time, or the job less to do at once"

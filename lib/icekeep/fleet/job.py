@@ -13,7 +13,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog
 from icekeep.errors import OutcomeUnknownError, SafetyError, TryAgainError, UnsupportedError, one_line
-from icekeep.fleet.choosing import Budget, Choice, JobEstimate, Verdict, decided, is_named, may_begin, told
+from icekeep.fleet.choosing import Budget, Choice, JobEstimate, Verdict, decided, is_named, may_begin, why_named
 from icekeep.fleet.overview import Overview, PolicyTable, ScanSettings, TableLeases, look
 from icekeep.fleet.values import (
     Assignment,
@@ -40,7 +40,7 @@ OVERDUE_NIGHTS = 14
 """What last ended well so long ago is begun at any time of its window, whether the rest of it holds it or not."""
 
 _REFUSALS = frozenset({SafetyError.exit_status, UnsupportedError.exit_status})
-_SAID_IN_ANY_CASE = _REFUSALS | {OutcomeUnknownError.exit_status}
+_OWN_REASONS = _REFUSALS | {OutcomeUnknownError.exit_status}
 """What a job ends with for a reason of its own, whoever ends it: somebody must look."""
 
 _FIGURES = ("_count", "_bytes")
@@ -112,7 +112,7 @@ class WorkerPool:
             return self._waiting.popleft() if self._waiting and not self.stop.is_set() else None
 
     def _work_on(self, seen: PolicyTable) -> None:
-        with self._held(seen) as holder:
+        with self._leased(seen) as holder:
             last = self._leases[seen.catalog.name].last_of([seen.name]) or {}
             is_open = True
             for choice in seen.due:
@@ -125,7 +125,7 @@ class WorkerPool:
                     is_open = self._job(seen, choice, last.get((seen.name, choice.call.job), choice.last))
 
     @contextmanager
-    def _held(self, seen: PolicyTable) -> Iterator[str | None]:
+    def _leased(self, seen: PolicyTable) -> Iterator[str | None]:
         """Have the lease of a table while the block lasts; gives the run that has it already, if one has."""
         leases = self._leases[seen.catalog.name]
         holder = None if all(one.observes for one in seen.due) else leases.take(seen.name)
@@ -143,7 +143,7 @@ class WorkerPool:
         elsewhere = _done_elsewhere(choice.last, last, seen.seen_ms)
         if elsewhere is not None:
             return self._note(seen, choice, JobStatus.ELSEWHERE, elsewhere)
-        verdict, why = _by_now(seen, choice, last, now_ms)
+        verdict, why = _verdict_now(seen, choice, last, now_ms)
         if verdict is Verdict.NOT_DUE:
             return self._note(seen, choice, JobStatus.ELSEWHERE, why)
         if verdict is not Verdict.DUE:
@@ -164,7 +164,7 @@ class WorkerPool:
         if ran.exit_status == 0:
             with self._lock:
                 self._budget.end(estimate, elapsed_ms)
-        self.done[seen.name, choice.call.job] = _told(choice, ran, estimate, elapsed_ms)
+        self.done[seen.name, choice.call.job] = _ended(choice, ran, estimate, elapsed_ms)
         return ran.exit_status != OutcomeUnknownError.exit_status
 
     def _ran(self, seen: PolicyTable, choice: Choice, estimate: JobEstimate) -> JobOutcome:
@@ -190,7 +190,7 @@ class WorkerPool:
             ran = JobOutcome(status=JobStatus.INTERRUPTED, exit_status=1, error_message="the run was interrupted")
         if ran.status == JobStatus.INTERRUPTED:
             self.stop.set()
-        elif ran.error_message is not None and ran.exit_status not in _SAID_IN_ANY_CASE and self.stop.is_set():
+        elif ran.error_message is not None and ran.exit_status not in _OWN_REASONS and self.stop.is_set():
             # What fails while an interrupt ends all of Spark's work is a consequence of it.
             ran = msgspec.structs.replace(
                 ran, status=JobStatus.INTERRUPTED, error_message=f"the run was interrupted: {ran.error_message}"
@@ -233,7 +233,7 @@ def _done_elsewhere(seen: LastRuns, last: LastRuns, seen_ms: int) -> str | None:
     return f"another run has tried it meanwhile: {last.last_error}" if is_new and last.last_error is not None else None
 
 
-def _by_now(seen: PolicyTable, choice: Choice, last: LastRuns, now_ms: int) -> tuple[Verdict, str]:
+def _verdict_now(seen: PolicyTable, choice: Choice, last: LastRuns, now_ms: int) -> tuple[Verdict, str]:
     """What becomes of a job that was due, by the clock, and by earlier runs where more is known of them than at the look."""
     if last == choice.last:
         return may_begin(choice.rule, last, now_ms)
@@ -254,7 +254,7 @@ def job_done(choice: Choice, status: str, why: str, estimate: JobEstimate, elaps
     )
 
 
-def _could_not(choice: Choice, ran: JobOutcome) -> str:
+def _idle_note(choice: Choice, ran: JobOutcome) -> str:
     """What the line of a job adds that ended well, and did nothing about the numbers that it was due for."""
     is_idle = isinstance(ran.result, JobResult) and ran.result.is_idle
     if choice.observes or choice.rule.trigger == ALWAYS or ran.exit_status or not is_idle:
@@ -263,7 +263,7 @@ def _could_not(choice: Choice, ran: JobOutcome) -> str:
     return "; it changed nothing" + (f": {advice.reason}" if advice is not None and not advice.has_work else "")
 
 
-def _told(choice: Choice, ran: JobOutcome, estimate: JobEstimate, elapsed_ms: int) -> JobDone:
+def _ended(choice: Choice, ran: JobOutcome, estimate: JobEstimate, elapsed_ms: int) -> JobDone:
     if ran.status == JobStatus.INTERRUPTED:
         status: str = JobStatus.INTERRUPTED
     elif ran.error_message is not None:
@@ -271,7 +271,7 @@ def _told(choice: Choice, ran: JobOutcome, estimate: JobEstimate, elapsed_ms: in
     else:
         status = JobStatus.OBSERVED if choice.observes else ran.status
     return msgspec.structs.replace(
-        job_done(choice, status, ran.error_message or f"{choice.why}{_could_not(choice, ran)}", estimate, elapsed_ms),
+        job_done(choice, status, ran.error_message or f"{choice.why}{_idle_note(choice, ran)}", estimate, elapsed_ms),
         run_id=ran.run_id,
         error_kind=ran.error_kind,
         exit_status=ran.exit_status,
@@ -457,7 +457,7 @@ def _failing(tables: Iterable[PolicyTable], done: Mapping[tuple[str, str], JobDo
                     table=seen.name,
                     job=choice.call.job,
                     failures_in_a_row=last.failures_in_a_row,
-                    why=told(last),
+                    why=why_named(last),
                     cut_offs_in_a_row=last.cut_offs_in_a_row,
                 )
 

@@ -41,7 +41,7 @@ from icekeep.planning.spark.session import SparkSource
 from icekeep.policies.resolution import JobRule, TableRules, never_run
 from icekeep.policies.table_properties import Problem
 from icekeep.policies.values import Glob, Policy, Rules
-from icekeep.reports.job import look_over
+from icekeep.reports.job import look_over, tables_matching
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import BEAT_EVERY_MS, SILENT_MS, LastRuns, Paces, RunFilter
@@ -286,7 +286,13 @@ def look(catalogs: Mapping[str, tuple[Catalog, TableLeases]], settings: ScanSett
     others_count = 0
     for catalog, leases in catalogs.values():
         failed_count = len(not_read)
-        everything = [*_names(catalog, not_read, is_only=len(catalogs) == 1)]
+        everything: Sequence[Identifier] = ()
+        try:
+            everything = tables_matching(catalog, None, not_read)
+        except IcekeepError as error:
+            if len(catalogs) == 1:
+                raise
+            not_read.append(NotRead(name=f"{catalog.name}.*", kind=error.kind, reason=first_line(error)))
         if len(not_read) == failed_count:
             listed[catalog.name] = frozenset(full_name(catalog.name, one) for one in everything)
         names = [one for one in everything if scope.has_table(full_name(catalog.name, one), format_identifier(one))]
@@ -368,28 +374,6 @@ def in_order(tables: Iterable[PolicyTable], prices: Prices | None) -> tuple[Poli
 def _order(one: PolicyTable, prices: Prices | None) -> tuple[Any, ...]:
     score = 0.0 if one.health is None else one.health.score
     return not one.due, -one.value(prices), score, one.name
-
-
-def _names(catalog: Catalog, not_read: list[NotRead], *, is_only: bool) -> Iterator[Identifier]:
-    """The tables of all namespaces; of the only catalog the error is raised that keeps it from being listed."""
-    try:
-        namespaces = catalog.list_namespaces()
-    except IcekeepError as error:
-        if is_only:
-            raise
-        not_read.append(NotRead(name=f"{catalog.name}.*", kind=error.kind, reason=first_line(error)))
-        return
-    for namespace in namespaces:
-        try:
-            tables = catalog.list_tables(namespace)
-        except NotFoundError:
-            # It was dropped meanwhile.
-            continue
-        except IcekeepError as error:
-            name = f"{full_name(catalog.name, namespace)}.*"
-            not_read.append(NotRead(name=name, kind=error.kind, reason=first_line(error)))
-            continue
-        yield from tables
 
 
 class _Look:
@@ -477,10 +461,8 @@ class _Look:
 
     def _last_of(self, identifier: Identifier, rules: TableRules) -> dict[str, LastRuns]:
         """By job."""
-        found, otherwise = (
-            self._last.get(full_name(self._catalog.name, identifier), {}),
-            NEVER_RAN if self._is_known else NOT_KNOWN,
-        )
+        found = self._last.get(full_name(self._catalog.name, identifier), {})
+        otherwise = NEVER_RAN if self._is_known else NOT_KNOWN
         return {rule.job: found.get(rule.job, otherwise) for rule in rules.jobs}
 
 

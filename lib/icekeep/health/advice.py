@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from icekeep.catalog.base import Table
 from icekeep.commit.summary import SOURCE_SNAPSHOT_ID
 from icekeep.errors import IcekeepError, TryAgainError
-from icekeep.health.files import DATA_COLUMNS, MIN_INPUT_FILES, DataFold, DeleteFold, ancestors_of, compacted_together
+from icekeep.health.files import DATA_COLUMNS, MIN_INPUT_FILES, DataFold, DeleteFold, GroupSums, ancestors_of
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, JobAdvice, MetadataHealth, MeteredStorage, TableHealth, number_of
 from icekeep.maintenance.check.lists import Listed
@@ -206,11 +206,16 @@ Compaction: TypeAlias = Callable[[], RewritePlan]
 
 
 class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found of a table, by which jobs are judged; `table` reads through a storage that remembers."""
+    """What was found of a table, by which jobs are judged; `table` reads through a storage that remembers.
+
+    Attributes:
+        groups: files that `compact` may put together, by sums alone.
+    """
 
     table: Table
     limits: Limits
     sizes: FileSizes
+    groups: Sequence[GroupSums]
     data: DataFold
     deletes: DeleteFold
     metadata: MetadataHealth
@@ -318,8 +323,7 @@ def _compact_by_sums(known: TableFacts) -> JobAdvice:
     """By sizes alone, partition by partition: deletes are not looked at, and groups of more than 100 GB not divided."""
     files_count = new_count = asking_count = 0
     works = []
-    staying = known.deletes.equality_spec_ids
-    for group in compacted_together(known.data.partitions, known.table.metadata, staying):
+    for group in known.groups:
         sums = group.sums
         asking_count += sums.asking_count
         if group.is_rewritten(known.sizes):

@@ -9,7 +9,7 @@ that, and the jobs that have something to do say what. The score of a table for 
 where few small files lie in each of many partitions, or deletes are fewer than `compact` takes for many.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 
 from icekeep.health.values import DeletesHealth, RefHealth, ScorePart, SizeBucket
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files
+from icekeep.maintenance.rewrite.options import (
+    FileSizes,
+    comes_out_otherwise,
+    expected_output_files,
+    is_worth_rewriting,
+)
 from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes, reaching
 from icekeep.planning.entries import DecodedEntries, entries_schema
 from icekeep.planning.manifests import SOLE_PATH
@@ -76,26 +81,20 @@ class GroupSums(msgspec.Struct, frozen=True):
     def is_rewritten(self, sizes: FileSizes) -> bool:
         """Whether `compact` takes those whose size asks for it, as far as sums tell: none of more than 100 GB is divided."""
         sums = self.sums
-        is_enough = sums.asking_count >= MIN_INPUT_FILES or sums.asking_bytes > sizes.target_bytes
-        is_right = (sums.asking_count > 1 and is_enough) or sums.asking_bytes > sizes.max_bytes
-        comes_out_otherwise = (
-            self.is_moved or sums.large_count > 0 or expected_output_files(sums.asking_bytes, sizes) < sums.asking_count
+        expected = expected_output_files(sums.asking_bytes, sizes)
+        return is_worth_rewriting(sums.asking_count, sums.asking_bytes, MIN_INPUT_FILES, sizes) and comes_out_otherwise(
+            sums.asking_count, expected, has_large=sums.large_count > 0, is_moved=self.is_moved
         )
-        return is_right and comes_out_otherwise
 
 
 def compacted_together(
-    partitions: Mapping[PartitionId, PartitionSums], metadata: TableMetadata, staying: Collection[int]
+    partitions: Mapping[PartitionId, PartitionSums], output_specs: Mapping[int, int]
 ) -> list[GroupSums]:
-    """Partitions, those of one spec added up where files of it are moved to the default spec.
-
-    Args:
-        staying: specs that have live equality deletes, whose files are never moved.
-    """
+    """Partitions, those of one spec added up where its files get another one."""
     found: list[GroupSums] = []
     moved: dict[int, PartitionSums] = {}
     for (spec_id, _), sums in partitions.items():
-        if spec_id == metadata.default_spec_id or spec_id in staying or metadata.spec.has_unknown_transform:
+        if output_specs[spec_id] == spec_id:
             found.append(GroupSums(sums))
         else:
             moved.setdefault(spec_id, PartitionSums()).add(sums)

@@ -58,6 +58,7 @@ from icekeep.maintenance.check.lists import CheckedTable, Listed, read_lists
 from icekeep.maintenance.check.metadata import check_metadata
 from icekeep.maintenance.compact.job import chosen_sizes
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.planner import output_specs
 from icekeep.maintenance.jobs import JobRequest, takes
 from icekeep.maintenance.manifests.ranges import Overlap, expected_manifests_count, overlap
 from icekeep.maintenance.manifests.survey import sampled
@@ -292,10 +293,12 @@ class _Examination:
         partitions = self._or_noted(
             "sizes of partitions", partial(_partitions, data.partitions, metadata), PartitionsHealth()
         )
+        groups = compacted_together(data.partitions, output_specs(metadata, deletes.equality_spec_ids))
         known = TableFacts(
             table=table,
             limits=self.limits,
             sizes=self.sizes,
+            groups=groups,
             data=data,
             deletes=deletes,
             metadata=of_metadata,
@@ -306,7 +309,6 @@ class _Examination:
         faults = self.faults()
         jobs = (*fault_advice(faults, known), *advice(known))
         refs = refs_health(metadata, [*heads], self._held(heads, data, deletes))
-        groups = compacted_together(data.partitions, metadata, deletes.equality_spec_ids)
         together = sum(one.small_count for one in groups if one.is_rewritten(self.sizes))
         sick = _sickness(data, of_deletes, of_metadata, of_snapshots, partitions, faults)
         small = sum(one.small_count for one in groups)

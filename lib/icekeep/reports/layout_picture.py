@@ -6,36 +6,19 @@ ground and colours, light or dark as the reader's browser wants pages.
 
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from html import escape
 from typing import Unpack
 
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import UsageError, printable
+from icekeep.errors import UsageError
 from icekeep.planning.scan.plan import VersionArguments, few_files, open_scan
 from icekeep.rendered import Rendered
+from icekeep.reports.svg import MarkupText, element, svg_file, text
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import format_bytes
-
-COLOURS = """\
-:root {
-  color-scheme: light dark;
-  --ground: #f3f6f8; --sheet: #ffffff; --ink: #15232c; --soft: #4d5f6b; --line: #d3dde4;
-  --link: #0a5d86; --bar: #2f83ab; --pale: #b5d5e4; --faint: #e3ebf0;
-  --bad: #b02a1c; --bad-pale: #f0b9b2; --fair: #7d5200; --fair-pale: #eccf9c; --good: #17704f;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --ground: #0d1419; --sheet: #141d24; --ink: #e2ebf0; --soft: #9db0bc; --line: #2b3a45;
-    --link: #7cc7e8; --bar: #4fa9cf; --pale: #2a4f62; --faint: #1f2b34;
-    --bad: #ff9187; --bad-pale: #5d2a25; --fair: #e6b55f; --fair-pale: #54421f; --good: #63d0a2;
-  }
-}
-"""
-"""A style: the names of colours, as custom properties of CSS."""
-
+from icekeep.spelling import counted
 
 FILES_MAX = 20_000
 _COLUMNS = ("file_path", "spec_id", "partition", "file_size_in_bytes", "record_count")
@@ -128,23 +111,10 @@ PARTITIONS_SHOWN = 16
 FILES_SHOWN = 160
 """So many files of a partition are boxes; the rest is one box more."""
 
-STYLE = (
-    COLOURS
-    + """\
-text { font: 12px system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; fill: var(--soft); }
-.title { font-size: 15px; font-weight: 650; fill: var(--ink); }
-.ground { fill: var(--sheet); } .line { stroke: var(--line); }
-.file { fill: var(--bar); } .rest { fill: var(--pale); } .deletes { fill: var(--bad); } .faint { opacity: .62; }
-.gone { fill: none; stroke: var(--bad); stroke-width: 2; stroke-dasharray: 3 2; } .gone-text { fill: var(--bad); }
-.ref { fill: var(--ink); font-weight: 600; } .way { fill: none; stroke: var(--soft); stroke-width: 1.5; }
-.tip { fill: var(--soft); }
-"""
-)
-"""What the classes of pictures look like."""
-
 _WIDTH, _LABEL, _MARGIN = 760, 190, 16
 _ROW, _BOX, _GAP = 26, 16, 2
 _LEAST_BOX = 2.0
+_NAME_LENGTH = 26
 _DELETES_FULL = 8
 """So many deletes applied to a file make its mark as high as the box."""
 
@@ -177,31 +147,26 @@ def one_picture(layout: FileLayout) -> LayoutPicture:
 def layouts_svg(layouts: Mapping[str, FileLayout]) -> str:
     """Layouts below each other, each under its title, as the text of a file of SVG."""
     scale = _scale([*layouts.values()])
-    parts: list[str] = []
+    parts: list[MarkupText] = []
     at = _MARGIN
     for title, layout in layouts.items():
-        parts.append(text_element(_MARGIN, at + 14, title, "title"))
-        parts.append(text_element(_MARGIN, at + 32, _caption(layout)))
+        parts += [text(_MARGIN, at + 14, title, "title"), text(_MARGIN, at + 32, _caption(layout))]
         at += 44
         for partition in layout.partitions[:PARTITIONS_SHOWN]:
             parts += _row(partition, at, scale)
             at += _ROW
         more = len(layout.partitions) - PARTITIONS_SHOWN
         if more > 0:
-            parts.append(text_element(_MARGIN, at + 12, f"and {more:,} partitions more"))
+            parts.append(text(_MARGIN, at + 12, f"and {more:,} partitions more"))
             at += _ROW
         at += _MARGIN
-    parts.append(_legend(at, any(layout.applied_deletes_count for layout in layouts.values())))
+    parts.append(element("rect", class_="file", x=_MARGIN, y=at, width=18, height=12))
+    parts.append(text(_MARGIN + 26, at + 11, "a data file, as wide as it has bytes"))
+    if any(layout.applied_deletes_count for layout in layouts.values()):
+        deletes = f"delete files that a reader applies to it: full height is {_DELETES_FULL} or more"
+        parts.append(element("rect", class_="deletes", x=290, y=at, width=5, height=12))
+        parts.append(text(302, at + 11, deletes))
     return svg_file(parts, _WIDTH, at + 30, "Data files by partition: " + ", ".join(layouts))
-
-
-def svg_file(parts: Sequence[str], width: int, height: int, label: str) -> str:
-    """A file of SVG with a ground of its own."""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
-        f'aria-label="{escape(label)}">\n<style>\n{STYLE}</style>\n'
-        f'<rect class="ground" width="{width}" height="{height}" rx="8"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
 
 
 def _scale(layouts: Collection[FileLayout]) -> float:
@@ -222,55 +187,27 @@ def _boxes(partition: LaidPartition) -> Sequence[LaidFile]:
     return (*shown, LaidFile(bytes=sum(file.bytes for file in rest), record_count=0, deletes_count=0))
 
 
-def _row(partition: LaidPartition, at: int, scale: float) -> Iterator[str]:
-    yield text_element(_MARGIN, at + 13, _short(partition.partition or "all rows"))
+def _row(partition: LaidPartition, at: int, scale: float) -> Iterator[MarkupText]:
+    name = partition.partition or "all rows"
+    yield text(_MARGIN, at + 13, name if len(name) <= _NAME_LENGTH else f"...{name[3 - _NAME_LENGTH :]}")
     left = float(_LABEL)
     for number, file in enumerate(_boxes(partition)):
         width = _LEAST_BOX + file.bytes * scale
+        title = f"{format_bytes(file.bytes)}, {file.record_count:,} rows, {file.deletes_count:,} deletes"
         kind = "rest" if number == FILES_SHOWN else "file"
-        yield (
-            f'<rect class="{kind}" x="{left:.1f}" y="{at}" width="{width:.1f}" height="{_BOX}"><title>'
-            f"{format_bytes(file.bytes)}, {file.record_count:,} rows, {file.deletes_count:,} deletes</title></rect>"
-        )
+        yield element("rect", element("title", title), class_=kind, x=left, y=at, width=width, height=_BOX)
         if file.deletes_count:
             height = max(3.0, _BOX * min(1.0, file.deletes_count / _DELETES_FULL))
-            yield (
-                f'<rect class="deletes" x="{left:.1f}" y="{at + _BOX - height:.1f}" width="{min(width, 5):.1f}" '
-                f'height="{height:.1f}"/>'
-            )
+            box = {"x": left, "y": at + _BOX - height, "width": min(width, 5.0), "height": height}
+            yield element("rect", class_="deletes", **box)
         left += width + _GAP
 
 
-def _legend(at: int, has_deletes: bool) -> str:
-    told = f'<rect class="file" x="{_MARGIN}" y="{at}" width="18" height="12"/>' + text_element(
-        _MARGIN + 26, at + 11, "a data file, as wide as it has bytes"
-    )
-    if has_deletes:
-        told += f'<rect class="deletes" x="290" y="{at}" width="5" height="12"/>' + text_element(
-            302, at + 11, f"delete files that a reader applies to it: full height is {_DELETES_FULL} or more"
-        )
-    return told
-
-
 def _caption(layout: FileLayout) -> str:
-    told = (
-        f"{_counted(layout.data_files_count, 'data file')}, {format_bytes(layout.data_files_bytes)}, in "
-        f"{_counted(len(layout.partitions), 'partition')}; {_counted(layout.manifests_count, 'manifest')}"
+    caption = (
+        f"{counted(layout.data_files_count, 'data files')}, {format_bytes(layout.data_files_bytes)}, in "
+        f"{counted(len(layout.partitions), 'partitions')}; {counted(layout.manifests_count, 'manifests')}"
     )
     if layout.applied_deletes_count:
-        told += f"; delete files are applied {_counted(layout.applied_deletes_count, 'time')}"
-    return told
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _short(text: str, most: int = 26) -> str:
-    return text if len(text) <= most else f"...{text[3 - most :]}"
-
-
-def text_element(x: float, y: float, words: str, kind: str = "") -> str:
-    """Words in a picture, as an element of SVG; `kind` is a class of `STYLE`."""
-    name = f' class="{kind}"' if kind else ""
-    return f'<text{name} x="{x:g}" y="{y:g}">{escape(printable(words))}</text>'
+        caption += f"; delete files are applied {counted(layout.applied_deletes_count, 'times')}"
+    return caption

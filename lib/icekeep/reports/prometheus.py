@@ -19,12 +19,12 @@ LAST_MAINTENANCE = Metric(
 )
 
 
-def _of_table(name: str, told: str) -> Metric:
-    return Metric(f"icekeep_table_{name}", told, OF_TABLE)
+def _of_table(name: str, text: str) -> Metric:
+    return Metric(f"icekeep_table_{name}", text, OF_TABLE)
 
 
-def _of_job(name: str, told: str) -> Metric:
-    return Metric(f"icekeep_job_{name}", told, _OF_JOB)
+def _of_job(name: str, text: str) -> Metric:
+    return Metric(f"icekeep_job_{name}", text, _OF_JOB)
 
 
 _OF_TABLES: Mapping[Metric, Callable[[TableHealth], float | None]] = {

@@ -27,8 +27,8 @@ from icekeep.run_records.values import (
     Paces,
     RunFilter,
     RunRecord,
-    outages_of,
-    owed_to,
+    circuit_breaker,
+    pending_run_ends,
 )
 from icekeep.runs import GOOD_EXIT_STATUSES, INTERRUPTED, RUNNING, UNFINISHED
 from icekeep.runtime import SYSTEM, Runtime
@@ -198,7 +198,7 @@ class RunRecords:
         self._database, self._reader, self._runtime = database, reader, runtime
         self.address = address
         self._is_ready = False
-        self._outages, self._owed = outages_of(database.address), owed_to(database.address)
+        self._breaker, self._pending_ends = circuit_breaker(database.address), pending_run_ends(database.address)
 
     @classmethod
     def at(cls, uri: str, runtime: Runtime = SYSTEM) -> "RunRecords":
@@ -236,11 +236,11 @@ class RunRecords:
 
     def end(self, record: RunRecord) -> None:
         """Write down a run that has ended, also where its beginning was not written down; what fails is written later."""
-        self._owed.drop(record.run_id)
+        self._pending_ends.drop(record.run_id)
         try:
             self._put(record)
         except (UnavailableError, OutcomeUnknownError):
-            self._owed.add([_values(record)])
+            self._pending_ends.add([_values(record)])
             raise
 
     def beat(self, run_id: str, now_ms: int) -> None:
@@ -366,7 +366,7 @@ class RunRecords:
         if not self._reader.is_there:
             return None
         asked = sa.select(_LOOKS.c.at_ms, _LOOKS.c.found).where(_LOOKS.c.catalog == catalog)
-        with self._outages.asked(self._runtime, insists=False), self._reader.reading() as connection:
+        with self._breaker.asked(self._runtime, insists=False), self._reader.reading() as connection:
             if not sa.inspect(connection).has_table(_LOOKS.name):
                 return None
             row = connection.execute(asked).first()
@@ -386,30 +386,30 @@ class RunRecords:
         self._write(_putting([_values(record)]), insists=record.parent_id is None)
 
     def _write(self, work: Callable[[Connection], T], *, insists: bool = False) -> T:
-        with self._outages.asked(self._runtime, insists=insists):
+        with self._breaker.asked(self._runtime, insists=insists):
             done = self._written(work)
-        self._pay(self._owed.take())
+        self._write_pending(self._pending_ends.take())
         return done
 
-    def _pay(self, owed: Sequence[Mapping[str, Any]]) -> None:
+    def _write_pending(self, ends: Sequence[Mapping[str, Any]]) -> None:
         """Write what could not be written before; what fails of it fails nobody, and is kept if it may go well later."""
-        if not owed:
+        if not ends:
             return
         try:
-            with self._outages.asked(self._runtime, insists=True):
-                self._written(_putting(owed))
+            with self._breaker.asked(self._runtime, insists=True):
+                self._written(_putting(ends))
         except IcekeepError as error:
             if isinstance(error, UnavailableError | OutcomeUnknownError):
-                self._owed.add(owed)
-            elif len(owed) == 1:
-                _LOG.debug("the end of run %s is given up", owed[0]["run_id"], exc_info=True)
+                self._pending_ends.add(ends)
+            elif len(ends) == 1:
+                _LOG.debug("the end of run %s is given up", ends[0]["run_id"], exc_info=True)
             else:
                 # One that the database refuses keeps no other from it.
-                middle = len(owed) // 2
-                self._pay(owed[:middle])
-                self._pay(owed[middle:])
+                middle = len(ends) // 2
+                self._write_pending(ends[:middle])
+                self._write_pending(ends[middle:])
         except BaseException:
-            self._owed.add(owed)
+            self._pending_ends.add(ends)
             raise
 
     def _written(self, work: Callable[[Connection], T]) -> T:
@@ -444,7 +444,7 @@ class RunRecords:
         """
         if not self._reader.is_there:
             return []
-        with self._outages.asked(self._runtime, insists=False), self._reader.reading() as connection:
+        with self._breaker.asked(self._runtime, insists=False), self._reader.reading() as connection:
             if not are_there(connection):
                 return []
             asked = of_old if are_old(connection) else query

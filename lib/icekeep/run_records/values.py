@@ -225,13 +225,13 @@ _WAITED_MS = SECOND_MS
 """Who fails sooner than this keeps nobody waiting, and may be tried again at once."""
 
 
-class Outages:
-    """What this process knows of one database, for several threads."""
+class CircuitBreaker:
+    """Leaves a database alone for `LEFT_ALONE_MS` that kept somebody waiting in vain; for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._until_ms: int | None = None
-        self._said = ""
+        self._reason = ""
 
     @contextmanager
     def asked(self, runtime: Runtime, *, insists: bool) -> Iterator[None]:
@@ -252,23 +252,23 @@ class Outages:
             now_ms = runtime.monotonic_ms()
             if now_ms - began_ms >= _WAITED_MS:
                 with self._lock:
-                    self._until_ms, self._said = now_ms + LEFT_ALONE_MS, error.message
+                    self._until_ms, self._reason = now_ms + LEFT_ALONE_MS, error.message
             raise
         with self._lock:
             self._until_ms = None
 
     def _refuse(self, now_ms: int) -> None:
         with self._lock:
-            until_ms, said = self._until_ms, self._said
+            until_ms, reason = self._until_ms, self._reason
         if until_ms is not None and now_ms < until_ms:
             left = format_span(until_ms - now_ms)
-            raise UnavailableError(f"{said}; it is left alone for {left}", is_left_alone=True)
+            raise UnavailableError(f"{reason}; it is left alone for {left}", is_left_alone=True)
 
 
 @cache
-def outages_of(address: str) -> Outages:
-    """What is known of the database at an address."""
-    return Outages()
+def circuit_breaker(address: str) -> CircuitBreaker:
+    """That of the database at an address."""
+    return CircuitBreaker()
 
 
 _MOST = 10_000
@@ -277,8 +277,8 @@ _MOST = 10_000
 _RUN_ID = "run_id"
 
 
-class Owed:
-    """Rows that one database is owed, by the ids of their runs, for several threads."""
+class PendingRunEnds:
+    """Rows of ended runs that one database has not taken yet, by the ids of their runs, for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -293,18 +293,18 @@ class Owed:
                 del self._rows[next(iter(self._rows))]
 
     def drop(self, run_id: str) -> None:
-        """Give up what is kept of a run, which is written anew."""
+        """Give up what is kept of a run, which is written again."""
         with self._lock:
             self._rows.pop(run_id, None)
 
     def take(self) -> list[Mapping[str, Any]]:
-        """All of them, which are the caller's from now on."""
+        """All of them, which the caller keeps."""
         with self._lock:
             rows, self._rows = [*self._rows.values()], {}
         return rows
 
 
 @cache
-def owed_to(address: str) -> Owed:
-    """What the database at an address is owed by this process."""
-    return Owed()
+def pending_run_ends(address: str) -> PendingRunEnds:
+    """Those of this process for the database at an address."""
+    return PendingRunEnds()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from icekeep.errors import UsageError, brought_by
+from icekeep.errors import require_package
 from icekeep.events import Event, RunEnded, RunStarted
 from icekeep.names import split_name
 from icekeep.secrets import is_own_file
@@ -48,12 +48,9 @@ def new_client() -> Any:
     Raises:
         UsageError: the package `openlineage-python` is not installed.
     """
-    try:
-        from openlineage.client import OpenLineageClient
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"package 'openlineage-python' is not installed; {brought_by('openlineage')}", module="openlineage"
-        ) from error
+    require_package("openlineage.client", "openlineage", "openlineage-python")
+    from openlineage.client import OpenLineageClient
+
     return OpenLineageClient()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import UnavailableError, UsageError, brought_by
+from icekeep.errors import UnavailableError, UsageError, require_package
 from icekeep.events import (
     CommitRetried,
     Event,
@@ -65,18 +65,8 @@ def configured_exporters(environ: Mapping[str, str]) -> Exporters:
     Raises:
         UsageError: a package is not installed, or there is no such exporter.
     """
-    require_sdk()
+    require_package("opentelemetry.sdk", "otel", "opentelemetry-sdk")
     return Exporters(*(tuple(_exporters(signal, environ)) for signal in (_TRACES, _METRICS)))
-
-
-def require_sdk() -> None:
-    """Raise `UsageError` where the packages of OpenTelemetry are not installed."""
-    try:
-        import opentelemetry.sdk  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"package 'opentelemetry-sdk' is not installed; {brought_by('otel')}", module="opentelemetry"
-        ) from error
 
 
 class OpenTelemetry:
@@ -283,7 +273,7 @@ def _metrics_data(runs: Sequence[tuple[Sequence[Figure], int]], resource: Any) -
             moment = at_ms * _NANOSECONDS
             points.setdefault(figure.metric, []).append(NumberDataPoint(labels, moment, moment, figure.value))
     metrics = [
-        Metric(one.name, one.told, _UNITS.get(one.unit, one.unit), Gauge(found)) for one, found in points.items()
+        Metric(one.name, one.help, _UNITS.get(one.unit, one.unit), Gauge(found)) for one, found in points.items()
     ]
     scope = ScopeMetrics(InstrumentationScope(_SCOPE, ICEKEEP_VERSION), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])

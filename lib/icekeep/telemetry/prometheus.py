@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from icekeep.errors import ConfigError, UsageError, brought_by
+from icekeep.errors import ConfigError, UsageError, require_package
 from icekeep.events import Event, RunStarted
 from icekeep.secrets import remember, server_address
 from icekeep.spec.types import DAY_MS, MINUTE_MS
@@ -37,7 +37,7 @@ class MetricsFile:
     """
 
     def __init__(self, path: str, write: Callable[[str, str], None]) -> None:
-        require_client()
+        require_package("prometheus_client", "telemetry")
         self._path, self._write = Path(path), write
         self._tallies = Tallies(self._take)
         self._pending: dict[tuple[str, str], Sequence[Figure]] = {}
@@ -78,7 +78,7 @@ class Pushed:
     """
 
     def __init__(self, url: str, labels: Mapping[str, str]) -> None:
-        require_client()
+        require_package("prometheus_client", "telemetry")
         remember({"url": url})
         self._url, self._login = _url_and_header(url)
         self._labels = dict(labels)
@@ -115,7 +115,7 @@ def exposition(figures: Iterable[Figure]) -> str:
     Raises:
         UsageError: the package `prometheus-client` is not installed.
     """
-    require_client()
+    require_package("prometheus_client", "telemetry")
     from prometheus_client import generate_latest
 
     return str(generate_latest(_registry(figures)).decode())
@@ -128,16 +128,6 @@ def with_runs(earlier: str, runs: Mapping[tuple[str, str], Sequence[Figure]]) ->
     ends = {_run_of(f): f.value * 1000 for f in kept if f.metric is LAST_END}
     fresh = [f for f in kept if newest_ms - ends.get(_run_of(f), newest_ms) < _FORGET_MS]
     return exposition([*fresh, *(figure for figures in runs.values() for figure in figures)])
-
-
-def require_client() -> None:
-    """Raise `UsageError` where the package `prometheus-client` is not installed."""
-    try:
-        import prometheus_client  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"package 'prometheus_client' is not installed; {brought_by('telemetry')}", module="prometheus_client"
-        ) from error
 
 
 def _stays(figure: Figure, runs: Mapping[tuple[str, str], Sequence[Figure]]) -> bool:
@@ -190,7 +180,7 @@ class _Collector:
         from prometheus_client.core import GaugeMetricFamily
 
         for metric, figures in self._by_metric.items():
-            family = GaugeMetricFamily(metric.name, metric.told, labels=metric.labels)
+            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
             for figure in figures:
                 family.add_metric(figure.labels, float(figure.value))
             yield family

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from icekeep.airflow.calls import JobOnTable
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.units import JobOnTable
 from icekeep.airflow.yarn import ADDRESS_KEY, ApplicationReport, ResourceManager
 
 pytestmark = pytest.mark.process

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from icekeep.airflow.calls import JobOnTable
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.outcomes import CallOutcome
-from icekeep.airflow.units import JobOnTable
 
 FAKE_AIRFLOW = Path(__file__).resolve().parents[2] / "kit" / "fake_airflow"
 HERE = Installation(conf=None, python="/py", docs_url="https://docs", report_url="https://pages/r.html")

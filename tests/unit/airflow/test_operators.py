@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from icekeep.airflow.calls import JobOnTable, Unit, packed
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.units import JobOnTable, Unit, packed
 from icekeep.operations.configuration.file import parse_config
 
 pytestmark = pytest.mark.process
@@ -204,7 +204,7 @@ BROKEN = {"name": "c.d.broken", "kind": "invalid-table", "reason": "it is no JSO
 def due(airflow, installation, instance):
     return executed(
         airflow,
-        "listing",
+        "due",
         "DueOperator",
         instance,
         installation=installation,
@@ -241,7 +241,7 @@ class Warned:
 def test_what_the_look_notes_is_warned_of(airflow, installation, tmp_path):
     answer(tmp_path, {"": [0, {"result": {**FOUND, "notes": ["no schedule runs compact: 100%"]}}]})
     known = {"policy": RULES.policies[0], "rules": RULES, "units_count_max": 5}
-    task = made(airflow, "listing", "DueOperator", installation=installation, **known)
+    task = made(airflow, "due", "DueOperator", installation=installation, **known)
     task.log = Warned()
     assert len(outcome_of(airflow, task, Instance())) == 1
     assert task.log.warnings == ["no schedule runs compact: 100%"]
@@ -283,12 +283,12 @@ STATES = {"due": "success", "tables.compact_0": "failed", "tables.compact_1": "s
 def test_a_run_fails_by_what_has_failed_in_it_and_names_that(airflow, states, not_read, said):
     units = packed([Unit(name=name, calls=()) for name in ("c.d.t", "c.d.u")])
     instance = Instance({"return_value": units, "not_read": not_read}, states)
-    found = executed(airflow, "listing", "OutcomeOperator", instance, listing="due")
+    found = executed(airflow, "factory", "OutcomeOperator", instance, listing="due")
     assert found == (None if said is None else ("AirflowFailException", said))
 
 
 def test_a_listed_table_that_ends_with_a_number_keeps_its_name(airflow):
-    found = executed(airflow, "listing", "OutcomeOperator", Instance(states={"c.d.t.check_0": "failed"}))
+    found = executed(airflow, "factory", "OutcomeOperator", Instance(states={"c.d.t.check_0": "failed"}))
     assert found == ("AirflowFailException", "1 failed: c.d.t.check_0")
 
 

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from icekeep.airflow.calls import JobOnTable
 from icekeep.airflow.outcomes import (
     XCOM_BYTES_MAX,
     CallOutcome,
@@ -11,7 +12,6 @@ from icekeep.airflow.outcomes import (
     of_process,
     status_in,
 )
-from icekeep.airflow.units import JobOnTable
 from kit.cases import for_each
 
 CALL = JobOnTable(job="compact", table="c.d.t")
@@ -35,14 +35,14 @@ def test_a_job_that_is_done_is_told_in_one_line_without_what_is_0_or_of_the_proc
     }
     document = {"status": "done", "dry_run": False, "run_id": "compact-1", "result": result}
     done = ended(0, document)
-    assert done.is_told_in_short
-    assert done.told_done == (
+    assert done.is_summary_enough
+    assert done.summary == (
         "compact c.d.t: done; rewritten data files 1,200, added bytes 1.5 KiB, elapsed 1.4 s; run compact-1"
     )
-    assert ended(0).told_done == "compact c.d.t: done"
+    assert ended(0).summary == "compact c.d.t: done"
     # A plan, and what nobody could read or was done in part, is shown whole.
     for other in (ended(0, {**document, "dry_run": True}), ended(0), ended(3, document)):
-        assert not other.is_told_in_short
+        assert not other.is_summary_enough
 
 
 @for_each("status", [1, 3, 75, 137, 143, None])

@@ -73,7 +73,7 @@ def test_nothing_is_due_also_where_a_policy_only_observes(sensor, answer, given)
 def test_a_triggerer_waits_until_the_time_is_over(sensor, answer, monkeypatch):
     answer()
     task = sensor(deferrable=True, poke_interval=60, timeout=90)
-    monkeypatch.setattr(sys.modules["icekeep.airflow.sensors"], "SYSTEM", Clock())
+    monkeypatch.setattr(sys.modules["icekeep.airflow.due"], "SYSTEM", Clock())
     task.execute({})
     task.look({}, "event", until_ms=91_000)
     task.look({}, "event", until_ms=31_000)

@@ -10,11 +10,9 @@ from threading import Thread
 import pytest
 
 import icekeep
-from icekeep.airflow import worker
-from icekeep.airflow.installation import SUBMITTED, Installation
-from icekeep.airflow.run_lookup import Recorded
-from icekeep.airflow.units import JobOnTable
-from icekeep.airflow.worker import Worker
+from icekeep.airflow import installation as installation_module
+from icekeep.airflow.calls import JobOnTable
+from icekeep.airflow.installation import SUBMITTED, Installation, Worker, recorded_document
 
 pytestmark = pytest.mark.process
 
@@ -66,7 +64,7 @@ class Watched:
 
 @pytest.mark.parametrize(("then", "status"), [("sys.exit(143)", 143), ("None", -signal.SIGKILL)])
 def test_what_runs_is_asked_to_end_and_killed_with_its_children(tmp_path, monkeypatch, then, status):
-    monkeypatch.setattr(worker, "PATIENCE_S", 0.2 if then == "None" else 60)
+    monkeypatch.setattr(installation_module, "PATIENCE_S", 0.2 if then == "None" else 60)
     found = []
 
     def say(line):
@@ -109,7 +107,7 @@ TASK = """
 import sys
 sys.path.insert(0, {lib!r})
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.worker import Worker
+from icekeep.airflow.installation import Worker
 where = Installation(conf="c", python={python!r})
 Installation.command = lambda self, words: [self.python, "-c", {child!r}]
 Worker(where, [], lambda line: print(line, flush=True)).run()
@@ -147,6 +145,7 @@ def test_what_is_installed_is_any_command_of_icekeep(words):
     assert done.stderr == "icekeep: there is no flag '--wher'; did you mean '--where'?\n"
 
 
+CALL = JobOnTable(job="compact", table="c.d.t")
 RUNS = [
     {"run_id": "compact-3", "job": "compact", "table": "c.d.t", "app_id": "application_1_3", "exit_status": None},
     {"run_id": "compact-2", "job": "compact", "table": "c.d.t", "app_id": "application_1_2", "exit_status": 4},
@@ -167,9 +166,7 @@ open(words["result-file"], "w").write(json.dumps({"result": {"runs": runs}}))
 
 def test_the_record_of_a_run_is_found_by_its_application(tmp_path):
     where = installation(tmp_path, f"RUNS = {json.dumps(RUNS)!r}\n{ANSWERS}")
-    recorded = Recorded(where, tmp_path, print)
-    call = JobOnTable(job="compact", table="c.d.t")
-    assert recorded.of(call, "application_1_2") == {
+    assert recorded_document(where, CALL, "application_1_2", tmp_path, print) == {
         "job": "compact",
         "table": "c.d.t",
         "run_id": "compact-2",
@@ -178,10 +175,10 @@ def test_the_record_of_a_run_is_found_by_its_application(tmp_path):
         "result": {"n": 1},
         "exit_status": 4,
     }
-    assert recorded.of(call, "application_1_3") is None
-    assert recorded.of(call, "application_9_9") is None
+    assert recorded_document(where, CALL, "application_1_3", tmp_path, print) is None
+    assert recorded_document(where, CALL, "application_9_9", tmp_path, print) is None
 
 
 def test_where_no_record_is_kept_there_is_none(tmp_path):
     where = installation(tmp_path, "import sys; sys.exit(2)")
-    assert Recorded(where, tmp_path, print).of(JobOnTable(job="compact", table="c.d.t"), "application_1_2") is None
+    assert recorded_document(where, CALL, "application_1_2", tmp_path, print) is None

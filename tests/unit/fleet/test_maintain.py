@@ -1,4 +1,4 @@
-"""A run over many tables: each is named, in order; what fails ends nothing; budgets, leases, interrupts."""
+"""A run over many tables, with its threads and leases."""
 
 import signal
 import threading
@@ -11,8 +11,8 @@ from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, Unav
 from icekeep.events import Warned
 from icekeep.fleet import choosing as ranking
 from icekeep.fleet.choosing import estimate_of
-from icekeep.fleet.job import due_tables, maintain, plan_maintain
-from icekeep.fleet.overview import LEASE_MS, PolicyTable, Scope
+from icekeep.fleet.job import WorkerPool, due_tables, maintain, plan_maintain
+from icekeep.fleet.overview import LEASE_MS, PolicyTable, Scope, TableLeases
 from icekeep.fleet.values import JobOutcome
 from icekeep.health.values import JobAdvice
 from icekeep.maintenance.compact.options import CompactionEstimate, RewriteDataFilesResult
@@ -21,9 +21,12 @@ from icekeep.policies.values import parse_glob
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import CUT_OFF_MS, RunRecord
 from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS
+from kit.cases import scaled, seeds
 from kit.fleets import JOBS, POLICY, Jobs, ends_with, fleet_of, spoil, statuses, whys, world_of
+from simulation.nights import Simulation, Violation
 
 pytestmark = pytest.mark.slow
+
 
 ALL_DONE = dict.fromkeys(JOBS, "done")
 
@@ -749,3 +752,46 @@ def test_what_another_run_came_to_an_end_with_meanwhile_is_not_done_here_and_wha
     jobs = Jobs({("sick", "compact"): another})
     result = maintain(fleet_of(world, jobs, records=records, workers=1))
     assert statuses(result)["some"] == {**ALL_DONE, "compact": status}
+
+
+SEEDS = seeds(scaled(20, least=3))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_three_runs_side_by_side_of_which_one_is_killed_and_begun_again(seed):
+    night = Simulation(seed)
+    night.play()
+    assert night.lake.done.total() > 100
+    assert sum(run.result is not None for run in night.runs) >= 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_where_the_record_of_runs_fails_nothing_is_lost(seed):
+    Simulation(seed, tables_count=40, fails=0.2).play()
+
+
+BREAKS = {
+    "no lease": lambda patch: patch.setattr(TableLeases, "take", lambda self, table: None),
+    "what others did is not asked": lambda patch: patch.setattr(TableLeases, "last_of", once(TableLeases.last_of)),
+    "a job is forgotten": lambda patch: patch.setattr(WorkerPool, "_note", lambda self, *_: True),
+    "the lease of a dead run is kept for ever": lambda patch: patch.setattr(
+        TableLeases, "_has_ended", lambda self, *_: False
+    ),
+}
+
+
+def once(ask):
+    """The answer for many tables, and nothing for one."""
+    return lambda self, tables: ask(self, tables) if len(tables) > 1 else {}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_broken_code_is_seen(name, monkeypatch):
+    BREAKS[name](monkeypatch)
+    with pytest.raises(Violation):
+        play_many()
+
+
+def play_many():
+    for seed in range(30):
+        Simulation(seed, tables_count=60).play()

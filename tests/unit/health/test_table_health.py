@@ -4,6 +4,8 @@ import gzip
 import shlex
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.commit.changes.files import DeleteFiles
@@ -22,18 +24,21 @@ from icekeep.spec.evolution import RemovePartitionField
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_tag
 from icekeep.tables.verbs import append, create_table, rollback_to_snapshot, update_spec, upgrade_format_version
-from kit.cases import for_each
+from kit.cases import cases, for_each
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.deletes import with_position_deletes
 from kit.job_world import EVENTS, World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
+from kit.row_deletes import add_deletes, equality_deletes
+from kit.tables import BY_KIND, add, data_file, memory_table
 from kit.written_deletes import data_files, delete_by_vector, delete_positions
 
 pytestmark = pytest.mark.slow
 
-FEW = replace(LIMITS, entries_count=0, ref_entries_count=0)
+MANY = Engine(spark=no_spark, limits=replace(LIMITS, entries_count=0, ref_entries_count=0))
+"""As where there are too many entries for a plan."""
 
 
 def health(world, **more):
@@ -106,19 +111,36 @@ def test_more_small_files_never_raise_the_score_of_a_table():
     assert scores[-1] < scores[0]
 
 
-def test_sums_say_the_same_of_sizes_as_the_plan():
-    """Of a table too large for a plan without Spark."""
-    # Of 1.25 kB each: too large, right, two that would come out as two, small.
-    for files, size in ((12, "600"), (12, "1400"), (4, "1690"), (12, "5000"), (12, "100000")):
-        world = filled(files)
-        table = replace(world.table, metadata=replace(world.table.metadata, properties={TARGET: size}))
-        planned = plan_compact(table, no_spark)
-        found = job(table_health(table, Engine(spark=no_spark, limits=FEW)), "compact")
-        assert not found.is_exact
-        assert (found.files_count, found.written_bytes) == (
-            planned.rewritten_data_files_count,
-            planned.rewritten_bytes_count,
-        )
+@given(
+    st.lists(st.tuples(st.sampled_from("xyz"), st.integers(1, 300)), min_size=1, max_size=24),
+    st.sampled_from([500, 1690, 6000, 25000]),
+    st.sampled_from(["", "x", "y"]),
+    st.booleans(),
+)
+@example([("x", 125)] * 12, 600, "", False)
+@example([("x", 125)] * 12, 1400, "", False)
+@example([("x", 125)] * 4, 1690, "", False)
+@example([("x", 125)] * 12, 5000, "", False)
+@example([("x", 10), ("y", 10), ("z", 10)] * 3, 25000, "", True)
+@example([("x", 10), ("y", 10), ("z", 10)] * 3, 25000, "x", True)
+@cases(60)
+def test_sums_advise_what_compact_plans(chosen, target_bytes, deleted_kind, is_moved):
+    """Of a table too large for a plan without Spark: whatever the sizes, and whether files are moved to another spec."""
+    table = memory_table(spec=BY_KIND, write__target_file_size_bytes=str(target_bytes))
+    table = add(table, *(data_file(f"f{number}", records, (kind,)) for number, (kind, records) in enumerate(chosen)))
+    if deleted_kind:
+        table = add_deletes(table, equality_deletes("e", partition=(deleted_kind,)))
+    if is_moved:
+        table = update_spec(table, [RemovePartitionField("kind")])
+    planned, found = (job(table_health(table, source), "compact") for source in (no_spark, MANY))
+    assert (planned.is_exact, found.is_exact) == (True, False)
+    for name in (
+        ("has_work", "files_count", "written_bytes", "requests_count")
+        if not deleted_kind
+        else ("has_work", "files_count")
+    ):
+        assert getattr(found, name) == getattr(planned, name), name
+    assert found.gain == planned.gain.partition(",")[0]
 
 
 TARGET = "write.target-file-size-bytes"
@@ -127,7 +149,7 @@ TARGET = "write.target-file-size-bytes"
 def test_what_is_too_much_to_measure_is_told():
     world = filled()
     create_tag(world.table, "v1", world.table.metadata.snapshots[0].snapshot_id)
-    found = table_health(world.table, Engine(spark=no_spark, limits=FEW))
+    found = table_health(world.table, MANY)
     assert [ref.only_bytes for ref in found.refs] == [None, None]
     assert any("expire_snapshots" in line for line in found.not_measured)
 
@@ -312,7 +334,7 @@ def test_sizes_that_no_file_has_spoil_no_figure(name, number):
     damager = Damager(world.catalog, EVENTS, Choices(0))
     for place in [*damager.entries()][:2]:
         damager.edit_file(place, **{name: number})
-    for source in (no_spark, Engine(spark=no_spark, limits=FEW)):
+    for source in (no_spark, MANY):
         found = table_health(world.table, source)
         assert 0 <= found.score <= 100
         assert min(found.data.data_files_bytes, found.data.record_count, found.partitions.largest_partition_bytes) > 0
@@ -344,7 +366,7 @@ def test_sums_put_files_of_an_old_spec_together_as_the_plan_does():
     assert "files" not in [part.name for part in before.score_parts]
     table = update_spec(world.table, [RemovePartitionField("at_month")])
     assert plan_compact(table, no_spark).rewritten_data_files_count == 8
-    for source in (no_spark, Engine(spark=no_spark, limits=FEW)):
+    for source in (no_spark, MANY):
         found = table_health(table, source)
         assert (job(found, "compact").files_count, job(found, "compact").has_work) == (8, True)
         assert "files" in [part.name for part in found.score_parts]
@@ -417,7 +439,7 @@ def test_what_is_told_by_sums_claims_nothing_of_deletes():
         world.append(number)
     table = with_position_deletes(world.table)
     table = replace(table, metadata=replace(table.metadata, properties={TARGET: "1500"}))
-    found = table_health(table, Engine(spark=no_spark, limits=FEW))
+    found = table_health(table, MANY)
     for name in ("compact", "rewrite_position_deletes"):
         assert not job(found, name).is_exact
         assert "can only be told with Spark" in job(found, name).reason
@@ -470,8 +492,7 @@ def test_a_file_loses_no_more_rows_than_it_has():
     for _ in range(3):
         delete_positions(world.table, [(path, n) for n in range(3)], names_file=False)
     assert health(world).deletes.deleted_ratio == 0.5
-    many = Engine(spark=no_spark, limits=FEW)
-    assert table_health(world.table, many).deletes.deleted_ratio == 1.0
+    assert table_health(world.table, MANY).deletes.deleted_ratio == 1.0
 
 
 @pytest.mark.parametrize("format_version", [2, 3])

@@ -1,7 +1,6 @@
 """The charts of the page: what is drawn, and what is said of it to those who do not see it."""
 
 import re
-import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -60,7 +59,7 @@ def test_sizes_without_a_file_have_their_place():
 def test_files_of_several_tables_are_added_up_by_what_each_is_to_its_table():
     small = replace(data_of(k20=5), target_file_bytes=MIB)
     chart = sizes_chart([data_of(k20=3), small])
-    assert (chart.svg, chart.told) == ("", "8 files of 1 MiB to 2 MiB: 3 smaller than the target, 5 about right")
+    assert (chart.svg, chart.summary) == ("", "8 files of 1 MiB to 2 MiB: 3 smaller than the target, 5 about right")
     chart = sizes_chart([data_of(k20=3, k29=1), small])
     assert bars(chart) == {
         "color-0": ["1 MiB to 2 MiB: 3 files"],
@@ -71,7 +70,7 @@ def test_files_of_several_tables_are_added_up_by_what_each_is_to_its_table():
 
 def test_files_of_one_size_are_a_sentence():
     chart = sizes_chart([data_of(k29=1)])
-    assert (chart.svg, chart.told, chart.legend) == ("", "1 file of 512 MiB to 1 GiB: about right", ())
+    assert (chart.svg, chart.summary, chart.legend) == ("", "1 file of 512 MiB to 1 GiB: about right", ())
 
 
 def test_without_a_file_there_is_no_chart():
@@ -125,10 +124,10 @@ def test_growth_is_a_line_for_each_figure_and_maintenance_is_marked():
         "M" in ElementTree.fromstring(chart.svg).find(".//g[@class='color-0']/path").get("d") for chart in charts
     )
     first = charts[0]
-    assert first.told == "10 on 2026-03-05, 49 on 2026-09-20"
-    assert label(first) == f"Data files over time: {first.told}"
+    assert first.summary == "10 on 2026-03-05, 49 on 2026-09-20"
+    assert label(first) == f"Data files over time: {first.summary}"
     assert bars(first)["color-1"][0].startswith("maintenance on 03-")
-    assert "at most" in charts[2].told
+    assert "at most" in charts[2].summary
 
 
 def test_what_is_not_known_leaves_no_point_and_what_never_was_no_chart():
@@ -136,24 +135,24 @@ def test_what_is_not_known_leaves_no_point_and_what_never_was_no_chart():
     assert growth_charts(points([0, 0, 0]), []) == ()
     assert growth_charts(points([5, 6], step_ms=0), []) == ()
     [chart] = growth_charts(points([5, None, 7]), [])
-    assert chart.told == "5 on 2026-09-21, 7 on 2026-09-25"
+    assert chart.summary == "5 on 2026-09-21, 7 on 2026-09-25"
 
 
 def test_commits_of_one_day_are_told_with_their_times():
     [chart] = growth_charts(points([5, 7], step_ms=HOUR_MS), [])
-    assert chart.told == "5 on 09-21 14:13, 7 on 09-21 15:13"
+    assert chart.summary == "5 on 09-21 14:13, 7 on 09-21 15:13"
 
 
 def test_a_clock_that_was_wrong_does_not_turn_the_line_around():
     [chart] = growth_charts(points([5, 6, 7])[::-1], [])
-    assert chart.told == "5 on 2026-09-21, 7 on 2026-09-25"
+    assert chart.summary == "5 on 2026-09-21, 7 on 2026-09-25"
     [right] = growth_charts(points([5, 6, 7]), [])
     assert chart.svg == right.svg
 
 
 def test_a_peak_is_told():
     [chart] = growth_charts(points([5, 90, 7]), [])
-    assert chart.told.endswith(", at most 90 on 2026-09-23")
+    assert chart.summary.endswith(", at most 90 on 2026-09-23")
 
 
 def test_runs_are_pairs_of_bars_the_oldest_first():
@@ -170,12 +169,12 @@ def test_a_run_after_which_nothing_is_left_keeps_the_titles_of_the_others():
     assert bars(chart)["color-1"] == ["2026-09-21: 45 before, 3 after"]
 
 
-@given(st.integers(0, 10**15), st.sampled_from([1000, 1024]))
+@given(st.integers(0, 10**15), st.booleans())
 @cases(100)
-def test_a_scale_has_few_lines(most, of):
-    step = round_step(most, of)
+def test_a_scale_has_few_lines(most, is_bytes):
+    step = round_step(most, is_bytes=is_bytes)
     assert step * 4 >= most
-    assert step == 1 or step * 4 / 2.5 < most or most > 500 * 4
+    assert step == 1 or step * 4 / 2.5 < most
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 2**60)), min_size=2, max_size=8))
@@ -194,8 +193,3 @@ def test_a_chart_has_nothing_but_its_drawing(chart):
     assert {one.tag for one in root.iter()} <= {"svg", "g", "path", "rect", "text", "circle", "title"}
     names = {name for one in root.iter() for name in one.attrib}
     assert not names & {"id", "style", "xmlns", "fill", "stroke", "width"} - {"width"}
-    assert "pygal" not in chart.svg
-
-
-def test_charts_leave_no_finder_of_modules_behind():
-    assert not [finder for finder in sys.meta_path if type(finder).__module__.startswith("pygal")]

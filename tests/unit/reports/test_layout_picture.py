@@ -1,5 +1,7 @@
 """How files lie in partitions, and pictures of it: as many boxes as files, to one scale, and nothing of others as markup."""
 
+import re
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -18,6 +20,7 @@ from icekeep.reports.layout_picture import (
     layout_picture,
     layouts_svg,
 )
+from icekeep.reports.svg import STYLE
 from kit.row_deletes import add_deletes, position_deletes
 from kit.tables import BY_KIND, add, data_file, memory_table
 
@@ -118,3 +121,26 @@ def test_a_notebook_shows_a_picture() -> None:
     html = html_of(laid(9))
     assert html.startswith("<div><b>FileLayout</b><br><img ")
     assert "data:image/svg+xml;base64," in html
+
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = (ROOT / ".ci" / "docs" / "pictures.py").read_text()
+NAMES = re.findall(r'"(\w+)": \w+', SCRIPT[SCRIPT.index("PICTURES: ") :].splitlines()[0])
+
+
+def test_there_are_three_of_them() -> None:
+    assert NAMES == ["layout", "carrying", "expiration"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_stands_alone_in_light_and_dark(name: str) -> None:
+    text = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
+    svg = ElementTree.fromstring(text)
+    assert svg.get("aria-label")
+    assert "prefers-color-scheme: dark" in text
+    assert STYLE in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "/tmp" not in text
+    width = float(svg.get("width") or 0)
+    for one in svg.iter("{http://www.w3.org/2000/svg}rect"):
+        assert float(one.get("x") or 0) + float(one.get("width") or 0) <= width

@@ -1,6 +1,7 @@
 """The page of a report: all that the report has is on it, foreign text stays text, and nothing comes from elsewhere."""
 
 import re
+import subprocess
 import sys
 from base64 import b64encode
 from functools import cache
@@ -16,7 +17,7 @@ from icekeep.errors import UsageError
 from icekeep.health.values import DataHealth
 from icekeep.maintenance.check.faults import CLASSES
 from icekeep.reports.job import report
-from icekeep.reports.page.page import rendered, report_page
+from icekeep.reports.page.page import filled_report, report_page
 from icekeep.reports.values import TableHistory
 from kit.cases import cases, for_each
 from kit.html_pages import Page
@@ -37,6 +38,10 @@ HOSTILE = (
     "\ud800",
     "Größe.表_ä",
 )
+
+
+def rendered(report, **more):
+    return filled_report(report, **more).html
 
 
 def full_report(name: str = "lake.db.full", said: str = "it is so", **changed: object):
@@ -302,8 +307,14 @@ def test_the_page_of_five_hundred_tables_stays_below_ten_megabytes():
     assert len(Page(text).of("details")) == 501
 
 
-@pytest.mark.parametrize("package", ["jinja2", "pygal"])
-def test_without_a_package_the_error_names_the_extra(monkeypatch, package):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UsageError, match=rf"package '{package}' is not installed; icekeep\[report\] brings it"):
+def test_without_jinja_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UsageError, match=r"package 'jinja2' is not installed; icekeep\[report\] brings it"):
         report_page(report_of())
+
+
+@pytest.mark.process
+def test_commands_that_make_pages_are_imported_without_jinja():
+    code = "import sys; sys.modules.update(jinja2=None, markupsafe=None)\n"
+    code += "from icekeep.operations.commands import demo, report, serve"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -226,5 +226,5 @@ def test_the_labels_of_a_table(name, labels):
 def test_names_say_the_unit_and_are_told_once():
     names = [one.name for one in RUN_METRICS]
     assert len(set(names)) == len(names)
-    assert all(one.told and not one.told.endswith(".") for one in RUN_METRICS)
+    assert all(one.help and not one.help.endswith(".") for one in RUN_METRICS)
     assert {one.unit for one in RUN_METRICS} == {"1", "bytes", "seconds"}

@@ -1,4 +1,3 @@
-import builtins
 import io
 import json
 import sys
@@ -229,13 +228,6 @@ def test_the_console_is_stderr(tmp_path, monkeypatch):
 
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **named):
-        if name.partition(".")[0] == "openlineage":
-            raise ModuleNotFoundError(f"No module named {name!r}", name="openlineage")
-        return real(name, *arguments, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "openlineage", None)
     with pytest.raises(UsageError, match=r"icekeep\[openlineage\] brings it"):
         new_client()

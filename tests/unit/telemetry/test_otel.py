@@ -1,4 +1,3 @@
-import builtins
 import io
 import json
 import subprocess
@@ -256,14 +255,7 @@ def test_the_console_is_stderr_and_each_span_a_line(monkeypatch):
 
 
 def test_without_the_packages_the_error_says_what_to_install(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **named):
-        if name.partition(".")[0] == "opentelemetry":
-            raise ModuleNotFoundError(f"No module named {name!r}", name="opentelemetry")
-        return real(name, *arguments, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(UsageError, match=r"icekeep\[otel\] brings it"):
         configured_exporters(ENDPOINT)
 

@@ -1,7 +1,7 @@
 import base64
-import builtins
 import multiprocessing
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from icekeep.events import CommitRetried, InRun, RunEnded, RunStarted
 from icekeep.maintenance.compact.options import RewriteDataFilesResult
 from icekeep.operations.console.output import write_at_once
 from icekeep.telemetry.figures import RUN_METRICS
-from icekeep.telemetry.prometheus import MetricsFile, Pushed, require_client, with_runs
+from icekeep.telemetry.prometheus import MetricsFile, Pushed, exposition, with_runs
 from kit.cases import for_each
 from kit.http_sink import http_sink
 
@@ -220,14 +220,7 @@ def test_an_address_of_which_a_password_would_be_shown_as_the_host_is_refused_wi
 
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **named):
-        if name.partition(".")[0] == "prometheus_client":
-            raise ModuleNotFoundError(f"No module named {name!r}", name="prometheus_client")
-        return real(name, *arguments, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    for make in (require_client, lambda: MetricsFile("x", write), lambda: Pushed("http://x", {})):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for make in (lambda: exposition([]), lambda: MetricsFile("x", write), lambda: Pushed("http://x", {})):
         with pytest.raises(UsageError, match=r"icekeep\[telemetry\] brings it"):
             make()

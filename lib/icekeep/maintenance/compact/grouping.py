@@ -30,7 +30,12 @@ from icekeep.maintenance.compact.order import (
 )
 from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, with_deletes_once
 from icekeep.maintenance.intervals import Intervals, Mask
-from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files
+from icekeep.maintenance.rewrite.options import (
+    FileSizes,
+    comes_out_otherwise,
+    expected_output_files,
+    is_worth_rewriting,
+)
 from icekeep.spec.collections import cut_evenly, each_once, packed
 
 
@@ -257,18 +262,18 @@ def _is_worth_it(some: Sequence[_Chosen], planned: Sequence[PlannedFile], rules:
 
 
 def _is_better_sized(some: Sequence[PlannedFile], rules: GroupRules) -> bool:
-    """Iceberg's rule, for groups that do not come out as they went in: else each run would only do the same again."""
     total = sum(one.file.file_size_in_bytes for one in some)
-    is_enough = len(some) >= rules.options.min_input_files or total > rules.sizes.target_bytes
-    is_right = (len(some) > 1 and is_enough) or total > rules.sizes.max_bytes
+    is_right = is_worth_rewriting(len(some), total, rules.options.min_input_files, rules.sizes)
     return is_right and _comes_out_otherwise(some, rules)
 
 
 def _comes_out_otherwise(some: Sequence[PlannedFile], rules: GroupRules) -> bool:
-    """Whether files move to another spec, one is too large, or fewer come out."""
-    if rules.is_moved(some[0].file.spec_id) or any(one.file.file_size_in_bytes > rules.sizes.max_bytes for one in some):
-        return True
-    return rules.expected_files_count(some) < len(some)
+    return comes_out_otherwise(
+        len(some),
+        rules.expected_files_count(some),
+        has_large=any(one.file.file_size_in_bytes > rules.sizes.max_bytes for one in some),
+        is_moved=rules.is_moved(some[0].file.spec_id),
+    )
 
 
 def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> PlannedGroup:

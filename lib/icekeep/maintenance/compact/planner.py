@@ -136,14 +136,20 @@ def group_rules(scan: Scan, spark: SparkSource, strategy: Strategy, options: Rew
     )
 
 
-def _output_specs(scan: Scan, spark: SparkSource, asked: int | None) -> dict[int, int]:
+def output_specs(metadata: TableMetadata, with_equality_deletes: Collection[int]) -> dict[int, int]:
     """The spec of the new files by the spec of the old ones.
 
-    Files are moved to the table's default spec, or to the one of the option `output-spec-id`. Without the option they stay in
-    their own spec, and in their partition, where moving them is not safe or not possible: equality deletes of their spec are
-    live, which another writer may add to while files move out of their reach; or the default spec has a transform that is not
-    known, so that no partition of it can be made.
+    Files are moved to the table's default spec. They stay in their own spec, and in their partition, where moving them is not
+    safe or not possible: equality deletes of their spec are live, which another writer may add to while files move out of their
+    reach; or the default spec has a transform that is not known, so that no partition of it can be made.
     """
+    if metadata.spec.has_unknown_transform:
+        return {i: i for i in metadata.specs_by_id}
+    return {i: i if i in with_equality_deletes else metadata.default_spec_id for i in metadata.specs_by_id}
+
+
+def _output_specs(scan: Scan, spark: SparkSource, asked: int | None) -> dict[int, int]:
+    """As `output_specs`, or all to the one of the option `output-spec-id`."""
     metadata = scan.table.metadata
     specs = metadata.specs_by_id
     if asked is not None:
@@ -154,17 +160,16 @@ def _output_specs(scan: Scan, spark: SparkSource, asked: int | None) -> dict[int
                 f"option output-spec-id: partition spec {asked} has a transform that is not known; give another spec"
             )
         return dict.fromkeys(specs, asked)
-    staying = set(specs)
+    staying = set[int]()
     if not metadata.spec.has_unknown_transform:
         others = {manifest.partition_spec_id for manifest in scan.data.opened} - {metadata.default_spec_id}
         manifests = [one for one in delete_manifests(scan.listed) if one.partition_spec_id in others]
-        staying = set()
         if manifests:
             wanted = EntryFilter(specs={i: SpecFilter(metadata.partition_type(i)) for i in others})
             columns = {"content", "spec_id"}
             found = folded(scan.table.storage, spark, manifests, wanted, columns, EqualityDeleteSpecs)
             staying = found.spec_ids
-    moved = {i: i if i in staying else metadata.default_spec_id for i in specs}
+    moved = output_specs(metadata, staying)
     refuse_unknown_transforms({moved[m.partition_spec_id] for m in scan.data.opened}, specs)
     return moved
 

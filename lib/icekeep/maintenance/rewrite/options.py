@@ -115,6 +115,17 @@ def expected_output_files(input_bytes: int, sizes: FileSizes, compression_factor
     return whole if input_bytes / whole < _spread_bytes(sizes) else whole + 1
 
 
+def is_worth_rewriting(files_count: int, input_bytes: int, min_input_files: int, sizes: FileSizes) -> bool:
+    """Iceberg's rule for files of a bad size: there are enough of them, or they are larger than a file may be."""
+    is_enough = files_count >= min_input_files or input_bytes > sizes.target_bytes
+    return (files_count > 1 and is_enough) or input_bytes > sizes.max_bytes
+
+
+def comes_out_otherwise(files_count: int, expected_count: int, *, has_large: bool, is_moved: bool) -> bool:
+    """Whether files move to another spec, one is too large, or fewer come out: else each run would only do the same again."""
+    return is_moved or has_large or expected_count < files_count
+
+
 def are_merged(files_count: int, input_bytes: int, min_input_files: int, sizes: FileSizes) -> bool:
     """Whether files, none of which is too large, are put together: there are enough of them, and fewer come of them."""
     is_enough = files_count >= min_input_files or input_bytes > sizes.target_bytes

@@ -1,6 +1,6 @@
 """The function `report_page`: the page's templates filled in with the report and with sums, bands of scores and charts.
 
-Jinja and pygal are imported when it is called: `icekeep[report]` brings both. All that comes from catalogs and tables
+Jinja is imported when it is called: `icekeep[report]` brings it. All that comes from catalogs and tables
 is foreign text: it is escaped, and made visible.
 """
 
@@ -9,26 +9,25 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from importlib.util import find_spec
+from html import escape
 from pkgutil import get_data
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup, escape
 
-from icekeep.errors import UsageError, brought_by, printable
+from icekeep.errors import printable, require_package
 from icekeep.health.values import JobAdvice, RefHealth, TableHealth
 from icekeep.maintenance.check.faults import CLASSES
 from icekeep.reports.histories import GROWING_TABLES
-from icekeep.reports.layout_picture import COLOURS
 from icekeep.reports.page.charts import Chart, ages_chart, growth_charts, runs_chart, scores_chart, sizes_chart
+from icekeep.reports.svg import COLOURS, MarkupText
 from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory, figure_changed
 from icekeep.spec.times import about_span, format_time
 from icekeep.spec.types import format_bytes
 
-_PACKAGES = ("jinja2", "pygal")
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def report_page(report: ReportResult) -> str:
@@ -38,21 +37,39 @@ def report_page(report: ReportResult) -> str:
     maintenance are in it where the report has histories: `report(catalog, histories=True)`.
 
     Raises:
-        UsageError: the packages `jinja2` and `pygal` are not installed.
+        UsageError: the package `jinja2` is not installed.
     """
     require_packages()
-    return rendered(report)
+    return filled_report(report).html
 
 
 def require_packages() -> None:
-    """Raise `UsageError` where a package is missing that the page needs."""
-    for name in _PACKAGES:
-        if find_spec(name) is None:
-            raise UsageError(f"package {name!r} is not installed; {brought_by('report')}", module=name)
+    """Raise `UsageError` where the package is missing that the page needs."""
+    require_package("jinja2", "report")
 
 
 ROWS_SHOWN, FEW_ROWS_SHOWN = 20, 5
 """So many references, and so many runs, are shown of a table with plots, and of one without."""
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What some jobs would do together; one that cannot say what it frees counts as none. `cost` is `None` without prices."""
+
+    files_count: int
+    freed_bytes: int
+    replaced_bytes: int
+    read_bytes: int
+    written_bytes: int
+    requests_count: int
+    cpu_ms: int
+    cost: float | None
+
+    @classmethod
+    def of(cls, jobs: Sequence[JobAdvice], currency: str | None) -> "Work":
+        """Of jobs that have something to do."""
+        names = (name for name in cls.__struct_fields__ if name != "cost")
+        sums = {name: sum(getattr(job, name) or 0 for job in jobs) for name in names}
+        return cls(**sums, cost=None if currency is None else sum(job.cost or 0.0 for job in jobs))
 
 
 class TableView(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,10 +77,7 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: where its part is linked to.
-        band: `sick`, `fair` or `healthy`.
         share: its bytes, of those of the largest table, 0 to 100.
-        freed_bytes, replaced_bytes, cpu_ms, cost: of all jobs that have something to do; a job that cannot tell what it frees
-            counts as none.
         refs: the references that alone keep the most.
         shown_runs: the newest.
     """
@@ -73,10 +87,7 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
     history: TableHistory
     band: str
     share: float
-    freed_bytes: int
-    replaced_bytes: int
-    cpu_ms: int
-    cost: float | None
+    work: Work
     is_detailed: bool
     refs: tuple[RefHealth, ...] = ()
     shown_runs: tuple[MaintenanceRun, ...] = ()
@@ -86,23 +97,12 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One job over all tables on which it has something to do.
-
-    Attributes:
-        share: how many these are, of those of the job with the most, 0 to 100.
-    """
+    """One job over all tables on which it has something to do; `share`: these, of those of the job with the most, 0 to 100."""
 
     job: str
     tables_count: int
     share: float
-    files_count: int
-    freed_bytes: int
-    replaced_bytes: int
-    read_bytes: int
-    written_bytes: int
-    requests_count: int
-    cpu_ms: int
-    cost: float | None
+    work: Work
 
 
 class CatalogTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,14 +113,10 @@ class CatalogTotals(msgspec.Struct, frozen=True, kw_only=True):
     small_files_count: int
     record_count: int
     delete_files_count: int
-    snapshots_count: int
     faults_count: int
     daily_bytes: int
     jobs_count: int
     to_do_tables_count: int
-    cpu_ms: int
-    freed_bytes: int
-    replaced_bytes: int
     cost: float | None
 
 
@@ -132,18 +128,13 @@ def table_views(report: ReportResult, detailed_count: int) -> list[TableView]:
     most = by_size[0].data.data_files_bytes if by_size else 0
     views = []
     for number, health in enumerate(report.tables, 1):
-        history = histories.get(health.table, TableHistory(table=health.table))
-        to_do = health.to_do
         view = TableView(
             number=number,
             health=health,
-            history=history,
+            history=histories.get(health.table, TableHistory(table=health.table)),
             band=health.band,
             share=round(100 * health.data.data_files_bytes / most, 1) if most else 0.0,
-            freed_bytes=sum(job.freed_bytes or 0 for job in to_do),
-            replaced_bytes=sum(job.replaced_bytes for job in to_do),
-            cpu_ms=sum(job.cpu_ms for job in to_do),
-            cost=_cost(to_do, report.currency),
+            work=Work.of(health.to_do, report.currency),
             is_detailed=number <= detailed_count,
         )
         views.append(_with_details(view, is_growing=health.table in growing) if view.is_detailed else view)
@@ -162,14 +153,7 @@ def job_totals(tables: Iterable[TableHealth], currency: str | None) -> list[JobT
             job=name,
             tables_count=len(jobs),
             share=round(100 * len(jobs) / most, 1),
-            files_count=sum(job.files_count for job in jobs),
-            freed_bytes=sum(job.freed_bytes or 0 for job in jobs),
-            replaced_bytes=sum(job.replaced_bytes for job in jobs),
-            read_bytes=sum(job.read_bytes for job in jobs),
-            written_bytes=sum(job.written_bytes for job in jobs),
-            requests_count=sum(job.requests_count for job in jobs),
-            cpu_ms=sum(job.cpu_ms for job in jobs),
-            cost=_cost(jobs, currency),
+            work=Work.of(jobs, currency),
         )
         for name, jobs in to_do.items()
         if jobs
@@ -186,15 +170,11 @@ def catalog_totals(report: ReportResult) -> CatalogTotals:
         small_files_count=sum(one.data.small_files_together_count for one in tables),
         record_count=sum(one.data.record_count for one in tables),
         delete_files_count=sum(one.deletes.files_count for one in tables),
-        snapshots_count=sum(one.snapshots.snapshots_count for one in tables),
         faults_count=sum(one.faults_count for one in tables),
         daily_bytes=sum(one.growth.daily_bytes or 0 for one in tables if one.growth is not None),
         jobs_count=len(to_do),
         to_do_tables_count=sum(bool(table.to_do) for table in tables),
-        cpu_ms=sum(job.cpu_ms for job in to_do),
-        freed_bytes=sum(job.freed_bytes or 0 for job in to_do),
-        replaced_bytes=sum(job.replaced_bytes for job in to_do),
-        cost=_cost(to_do, report.currency),
+        cost=Work.of(to_do, report.currency).cost,
     )
 
 
@@ -212,11 +192,6 @@ def _with_details(view: TableView, *, is_growing: bool) -> TableView:
     )
 
 
-def _cost(jobs: Sequence[JobAdvice], currency: str | None) -> float | None:
-    """`None` without prices."""
-    return None if currency is None else sum(job.cost or 0.0 for job in jobs)
-
-
 DETAILED_TABLES = 500
 """How many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""
 
@@ -230,15 +205,6 @@ class Filled(msgspec.Struct, frozen=True):
 
     html: str
     policy: str
-
-
-def rendered(report: ReportResult, *, detailed_count: int = DETAILED_TABLES) -> str:
-    """The page, as ASCII.
-
-    Args:
-        detailed_count: how many tables have a part of their own.
-    """
-    return filled_report(report, detailed_count=detailed_count).html
 
 
 def filled_report(
@@ -284,7 +250,7 @@ def _filled(
     page = (
         _environment(currency)
         .get_template(template)
-        .render(**values, live=live, style=Markup(style), script=Markup(script), policy=policy)
+        .render(**values, live=live, style=MarkupText(style), script=MarkupText(script), policy=policy)
     )
     return Filled(page.encode("ascii", "xmlcharrefreplace").decode("ascii"), policy)
 
@@ -301,7 +267,9 @@ def _charts(report: ReportResult) -> Sequence[Any]:
 
 
 @lru_cache(maxsize=4)
-def _environment(currency: str | None) -> Environment:
+def _environment(currency: str | None) -> "Environment":
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
     environment = Environment(
         autoescape=True,
         finalize=_visible,
@@ -335,17 +303,17 @@ def _or_not_known(show: Any) -> Any:
 
 def _visible(value: Any) -> Any:
     """Text of others without characters that a page cannot have, or that would turn a line around."""
-    return value if not isinstance(value, str) or isinstance(value, Markup) else printable(value)
+    return value if not isinstance(value, str) or hasattr(value, "__html__") else printable(value)
 
 
-def _breakable(text: str) -> Markup:
+def _breakable(text: str) -> MarkupText:
     """A long name that may be broken after its parts, as telephones are narrow."""
-    return Markup(_AFTER_A_PART.sub(r"\1<wbr>", str(escape(_visible(text)))))
+    return MarkupText(_AFTER_A_PART.sub(r"\1<wbr>", escape(_visible(text))))
 
 
-def _coded(text: str) -> Markup:
+def _coded(text: str) -> MarkupText:
     """A sentence in Markdown, of which only code is marked."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+    return MarkupText(_CODE.sub(r"<code>\1</code>", escape(text)))
 
 
 def _digest(text: str) -> str:

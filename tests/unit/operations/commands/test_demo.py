@@ -129,14 +129,14 @@ def test_an_interrupt_while_tables_are_looked_at_leaves_nothing_and_says_so(
 def test_without_the_packages_of_the_page_the_tables_are_made_all_the_same(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icekeep.reports.page.page._PACKAGES", ("no_such_package",))
+    monkeypatch.setitem(sys.modules, "jinja2", None)
     assert main(["demo", str(tmp_path / "it"), "--output", "json", "--open"]) == 0
     out, err = capsys.readouterr()
     result = json.loads(out)["result"]
     assert result["report"] is None
     assert not result["is_opened"]
     assert len(result["tables"]) == 2
-    assert "the report is not written: package 'no_such_package' is not installed; icekeep[report] brings it" in err
+    assert "the report is not written: package 'jinja2' is not installed; icekeep[report] brings it" in err
 
 
 def test_a_browser_is_asked_in_a_process_that_nobody_waits_for(

@@ -186,12 +186,12 @@ def test_of_one_table_a_page_has_the_history_too(run):
 
 
 def test_a_page_without_its_packages_is_refused_before_the_work(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pygal", None)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setattr("icekeep.operations.commands.report.report", pytest.fail)
     status, out, err = run("--output", "html")
     assert (status, out) == (2, "")
     assert err.splitlines() == [
-        "icekeep: package 'pygal' is not installed; icekeep[report] brings it (how to install it: docs/install.md)"
+        "icekeep: package 'jinja2' is not installed; icekeep[report] brings it (how to install it: docs/install.md)"
     ]
 
 
@@ -274,11 +274,11 @@ def test_a_page_that_cannot_be_is_refused_before_the_work(run, monkeypatch, word
 
 
 def test_a_page_in_a_file_needs_its_packages_too(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pygal", None)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setattr("icekeep.operations.commands.report.report", pytest.fail)
     status, _, err = run("--page", str(tmp_path / "page.html"))
     assert status == 2
-    assert "package 'pygal' is not installed" in err
+    assert "package 'jinja2' is not installed" in err
 
 
 def test_an_earlier_report_is_compared_with_the_tables_as_they_are(run, conf, tmp_path):

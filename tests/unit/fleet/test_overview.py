@@ -1,21 +1,64 @@
-"""What jobs ask of storage is counted, whatever way they come to their table; and nothing else changes by it."""
+"""In which order tables are worked on, and what is counted of their requests."""
 
 import pickle
 from collections import Counter
 
+import msgspec
 import pytest
 
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.fleet.overview import counted
+from icekeep.fleet.overview import counted, in_order
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.planning.memory import Memory
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.wrappers import NAMES_A_REQUEST, CountedStorage, Meter
+from kit.cases import for_each
 from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.storage import MemoryStorage
+
+
+class Table(msgspec.Struct):
+    name: str
+    worth: float
+    tried_ms: int | None = None
+    cut_off_ms: int | None = None
+    due: tuple[str, ...] = ("compact",)
+    health: None = None
+
+    def value(self, prices):
+        return self.worth if self.due else 0.0
+
+
+def order_of(*tables):
+    return " ".join(one.name for one in in_order(tables, None))
+
+
+def cut(name, worth, at_ms):
+    return Table(name, worth, at_ms, at_ms)
+
+
+@for_each(
+    ("tables", "expected"),
+    [
+        ([Table("a", 1), Table("b", 3), Table("c", 2)], "b c a"),
+        # Nobody else was tried since: it comes last of those that are due.
+        ([Table("a", 1), cut("big", 9, 50), Table("c", 2, 49), Table("idle", 0, None, None, ())], "c a big idle"),
+        # All others were: it comes by its value again.
+        ([Table("a", 1, 51), cut("big", 9, 50), Table("c", 2, 60)], "big c a"),
+        ([Table("a", 1, 51), cut("small", 1.5, 50), Table("c", 2, 60)], "c small a"),
+        # One was not: it comes right after that.
+        ([Table("a", 1, 51), cut("big", 9, 50), Table("c", 2, 49)], "c big a"),
+        # Of two the one that was cut off last comes last.
+        ([cut("big", 9, 50), cut("great", 8, 40), Table("c", 2, 30)], "c great big"),
+        ([cut("big", 9, 50), cut("great", 8, 40), Table("c", 2, 45)], "great c big"),
+    ],
+)
+def test_what_was_cut_off_comes_after_what_has_not_been_tried_since(tables, expected):
+    assert order_of(*tables) == expected
+    assert order_of(*reversed(tables)) == expected
 
 
 def test_each_request_counts_once_and_names_to_delete_by_the_thousand():
