@@ -267,7 +267,7 @@ def test_what_other_software_says_of_an_address_has_no_token_but_its_host():
         ("[{url: 'json://x', when: [sucess]}]", "'notifications[0].when[0]': is 'sucess'; did you mean 'success'?"),
         (
             "[{url: 'json://x', when: []}]",
-            "'notifications[0].when': is empty, so that nothing would be sent; give one or more of success",
+            "'notifications[0].when': is empty",
         ),
         ("[{url: 'json://x', jobs: [report]}]", "'notifications[0].jobs[0]': is 'report'; "),
         ("[{url: 'json://x', at: x}]", "'notifications[0].at': there is no such key"),

@@ -152,7 +152,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
         ("prod.sales.*", "prod.*", "policies[0].match", "'prod.*' can match no table"),
         ("['prod.**']", "[]", "policies[1].match", "is empty"),
         ("['prod.**']", "['prod.**', 'a.b?.c']", "policies[1].match[1]", "'a.b?.c' has '?'"),
-        ("[prod.**.tmp_*]", "{}", "policies[0].except", "should be text, but is keys with values"),
+        ("[prod.**.tmp_*]", "{}", "policies[0].except", "should be text or a list, but is keys with values"),
         ("  match: prod.sales.*\n", "", "policies[0].tables", "is missing"),
         (
             "[dev.a.b]",
@@ -166,7 +166,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
             "policies[1].except",
             "'dev.**' takes table 'dev.a.b' out, which `tables` lists",
         ),
-        ("mode: observe", "mode: watch", "defaults.mode", "'watch' is no mode; there is run, observe"),
+        ("mode: observe", "mode: watch", "defaults.mode", "is 'watch'; there is run, observe"),
         (
             "mode: run",
             "mod: run",
@@ -215,7 +215,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
             "min_interval: 6h",
             "min_interval: 6",
             "defaults.jobs.compact.when.min_interval",
-            "cannot read the duration '6'",
+            "should be a span such as 30m, 36h or 7d, but is a number",
         ),
         (
             "delete_ratio_over: 0.1",
