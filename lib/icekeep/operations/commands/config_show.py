@@ -10,7 +10,6 @@ from icekeep.operations.recording import beside_warehouse
 from icekeep.policies.values import Policy
 from icekeep.secrets import masked
 from icekeep.spec.times import format_span
-from icekeep.telemetry.notifications import shown_address
 
 _DEFAULT = "default"
 
@@ -59,13 +58,7 @@ def show_config(config: Configuration, catalogs: Iterable[CatalogSettings], envi
         for settings in catalogs
         for key in sorted(settings.properties)
     ]
-    addresses = {one.key_path for one in config.telemetry.notifications}
-    values = [
-        ValueShown(
-            one.key, shown_address(one.value) if one.key in addresses else masked(one.key, one.value), one.source
-        )
-        for one in config.written
-    ]
+    values = [ValueShown(one.key, masked(one.key, one.value), one.source) for one in config.written]
     given = {one.key for one in values}
     values += [one for one in _defaults(config, catalogs, environ) if one.key not in given]
     shown = [_policy(policy) for policy in config.policies]

@@ -23,13 +23,15 @@ from icekeep.operations.configuration.shape import LABEL, NAME, ConfigurationKey
 from icekeep.operations.console.looks import FORMATS
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.policies.values import Policy, Rules
-from icekeep.secrets import is_own_file
+from icekeep.secrets import is_own_file, masked
 from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE
 from icekeep.spec.times import span_ms
 from icekeep.spec.types import DAY_MS
 from icekeep.telemetry.figures import OF_RUN
-from icekeep.telemetry.notifications import FAILURE, FORM, OUTCOMES, PARTIAL, is_address, shown_address
+from icekeep.telemetry.notifications import FAILURE, FORM, OUTCOMES, PARTIAL
 
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S+")
+"""Of a service for messages; which there are is known to `apprise` alone."""
 LOG, METRICS, NOTIFICATIONS = "log", "metrics", "notifications"
 
 
@@ -49,7 +51,7 @@ class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
     jobs: frozenset[str] | None = None
 
     def __repr__(self) -> str:
-        return f"NotificationSettings({shown_address(self.url)!r})"
+        return f"NotificationSettings({masked(self.key_path, self.url)!r})"
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +91,7 @@ def _telemetry(document: Entry) -> TelemetrySettings:
 def _notification(entry: Entry) -> NotificationSettings:
     given = entry.mapping()
     url = _property(given["url"])
-    if not url.startswith("${") and not is_address(url):
+    if not url.startswith("${") and not _ADDRESS.fullmatch(url):
         # It may hold a token, so it is not repeated.
         raise given["url"].wrong(f"is not an address; give {FORM}, or a reference to a variable that holds one")
     words = {

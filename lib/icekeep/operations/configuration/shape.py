@@ -25,10 +25,13 @@ LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
 DEPLOY_MODES = ("client", "cluster")
 
 Text = Annotated[str, Meta(pattern=r"\S")]
-Texts = Annotated[list[Text], Meta(min_length=1)]
-OneOrMore = str | Texts
-"""Not `Text | Texts`: msgspec 0.22 spoils its memory over a union of a list and a text with a pattern."""
 Number = Annotated[int, Meta(ge=0)]
+
+
+def _some(kind: Any) -> Any:
+    """A list of one at least."""
+    several: Any = GenericAlias(list, kind)
+    return Annotated[several, Meta(min_length=1)]
 
 
 def _shown(**schema: Any) -> Meta:
@@ -39,6 +42,10 @@ def _shown(**schema: Any) -> Meta:
 def _word(*known: str) -> Any:
     return Annotated[Text, _shown(enum=[*known])]
 
+
+Texts = _some(Text)
+OneOrMore = str | Texts
+"""Not `Text | Texts`: msgspec 0.22 spoils its memory over a union of a list and a text with a pattern."""
 
 Span = Annotated[str, Meta(title="a span such as 30m, 36h or 7d"), _shown(pattern=rf"^\s*(?:{AGE.pattern})\s*$")]
 Size = Annotated[
@@ -77,7 +84,7 @@ NotificationKeys = _keys(
     "Who is sent a message when a command has ended.",
     ("url",),
     url=Text,
-    when=Annotated[list[_word(*OUTCOMES)], Meta(min_length=1)],
+    when=_some(_word(*OUTCOMES)),
     jobs=Texts,
 )
 WindowKeys = _keys("WindowKeys", "When jobs may begin.", **{"from": Clock, "to": Clock, "days": Texts, "zone": Text})
@@ -87,7 +94,7 @@ _KINDS = {
     SettingKind.SWITCH: bool,
     SettingKind.OPTIONS: dict[str, Scalar],
     SettingKind.PAIRS: dict[str, Scalar],
-    SettingKind.IDS: Annotated[list[Number], Meta(min_length=1)],
+    SettingKind.IDS: _some(Number),
     SettingKind.NAMES: Texts,
     SettingKind.LOCATIONS: Texts,
     SettingKind.TIME: Moment,

@@ -22,10 +22,11 @@ from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE, heap_bytes,
 from icekeep.planning.spark.executors import UNKNOWN_VERSION, described_process
 from icekeep.planning.spark.session import OLDEST_JAVA, java_program
 from icekeep.rendered import Rendered
+from icekeep.secrets import masked
 from icekeep.spec.types import SECOND_MS, format_bytes
 from icekeep.storage.base import DeleteStatus, DirectoryStorage
 from icekeep.storage.locations import AZURE, GCS, HDFS, S3, is_location, parse_location, store_kind
-from icekeep.telemetry.notifications import checked_receiver, shown_address
+from icekeep.telemetry.notifications import checked_receiver
 
 OK, WRONG, UNAVAILABLE, NOT_TRIED = "ok", "wrong", "unavailable", "not-tried"
 
@@ -385,7 +386,7 @@ def look_at_notifications(
     notes: Notes, notifications: Sequence[NotificationSettings], environ: Mapping[str, str]
 ) -> None:
     for one in notifications:
-        notes.look(NOTIFICATIONS, shown_address(one.url), partial(_checked, one, environ))
+        notes.look(NOTIFICATIONS, masked(one.key_path, one.url), partial(_checked, one, environ))
 
 
 def _checked(one: NotificationSettings, environ: Mapping[str, str]) -> str:
