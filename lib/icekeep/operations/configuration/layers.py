@@ -11,7 +11,7 @@ from icekeep.errors import ConfigError, UsageError
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.setting_values import read_setting, setting_arguments
-from icekeep.operations.configuration.shape import DEPLOY_MODES
+from icekeep.operations.configuration.shape import DEPLOY_MODES, KEYS_OF_ALL_JOBS
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
 from icekeep.policies.resolution import parse_schedule
 from icekeep.policies.table_properties import OutsideSetting, OutsideSettings, Problem
@@ -42,15 +42,15 @@ def layer_of(
     Args:
         wrong_schedules: takes the error of its schedule by its name, which is none then; `None`: that is raised.
     """
+    given, jobs = entry.mapping(), entry.below("jobs")
     keys: dict[str, PolicyValue] = {}
-    for key, below in entry.mapping().items():
+    for key, below in ((key, given[key]) for key in KEYS_OF_ALL_JOBS if key in given):
         if key == "spark_conf":
             keys |= {f"{key}.{one}": _policy_value(item, item.scalar()) for one, item in below.mapping().items()}
         elif key == "schedule":
             keys[key] = _policy_value(below, _schedule(below, name, wrong_schedules))
-        elif key not in ("name", "jobs", "tables", "match", "except"):
+        else:
             keys[key] = _policy_value(below, _READERS.get(key, Entry.plain)(below))
-    jobs = entry.below("jobs")
     return Layer(
         kind=kind, name=name, keys=keys, jobs={job: _job(job, jobs[job]) for job in POLICY_JOBS if job in jobs}
     )

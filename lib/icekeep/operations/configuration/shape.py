@@ -173,3 +173,6 @@ ConfigurationKeys = _keys(
     namespaces=GenericAlias(dict, (str, LayerKeys)),
     tables=GenericAlias(dict, (str, LayerKeys)),
 )
+
+KEYS_OF_ALL_JOBS = (*(key for key in _LAYER if key != "jobs"), *_SCHEDULING)
+"""The keys of a policy that are of all its jobs, in the order in which people are told of them."""
