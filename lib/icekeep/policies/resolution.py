@@ -123,7 +123,16 @@ def rules_for(rules: Rules, table: str, *, stored: Layer | None = None, properti
     for job in rules.job_names:
         naming = [policy for policy in reaching if job in policy.layer.jobs]
         if naming:
-            jobs.append(_job_rule(job, naming, (rules.defaults, naming[0].layer, *inner)))
+            layers = (rules.defaults, naming[0].layer, *inner)
+            rule = JobRule(
+                job=job,
+                policy=naming[0].name,
+                others=tuple(policy.name for policy in naming[1:]),
+                common=layered(layers, None),
+                values=layered(layers, job),
+                held_by=_held_by(job, layers),
+            )
+            jobs.append(rule)
     asked = {rule.job for rule in jobs}
     unasked = {
         job: tuple(said for layer in inner for said in layer.said_of(job).values())
@@ -143,34 +152,18 @@ def layered(layers: Sequence[Layer], job: str | None) -> tuple[Effective, ...]:
     return tuple(Effective(key, some[-1], tuple(some[-2::-1])) for key, some in said.items())
 
 
-def _job_rule(job: str, naming: Sequence[Policy], layers: Sequence[Layer]) -> JobRule:
-    of_all, of_job = layered(layers, None), layered(layers, job)
-    return JobRule(
-        job=job,
-        policy=naming[0].name,
-        others=tuple(policy.name for policy in naming[1:]),
-        common=of_all,
-        values=of_job,
-        held_by=_held_by(job, layers),
-    )
-
-
 def _held_by(job: str, layers: Sequence[Layer]) -> str | None:
     for layer in layers:
         if layer.is_doubtful or job in layer.doubtful_jobs:
             whose = {LayerKind.PROPERTIES: "the table's properties", LayerKind.STORED: "the catalog's stored policies"}
             return f"{whose.get(layer.kind, layer.name)} cannot be read"
-    for layers_heard in (layers, _without_the_owner(layers)):
-        values = (*layered(layers_heard, None), *layered(layers_heard, job))
-        for value in values:
+    # Against layers of the file that are about places alone, whoever may write a table has no word.
+    of_places = [layer for layer in layers if layer.kind in (LayerKind.NAMESPACE, LayerKind.TABLE)]
+    for some in (layers, of_places):
+        for value in (*layered(some, None), *layered(some, job)):
             if value.key == ENABLED and not value.said.value:
                 return f"switched off by {value.said.source}"
     return None
-
-
-def _without_the_owner(layers: Sequence[Layer]) -> Sequence[Layer]:
-    """Layers of the file that are about places alone: whoever may write a table has no word against them."""
-    return [layer for layer in layers if layer.kind in (LayerKind.NAMESPACE, LayerKind.TABLE)]
 
 
 DRY_RUN = "--dry-run"
@@ -227,8 +220,8 @@ class NeverRun(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[str, ...]
 
     @property
-    def told(self) -> str:
-        """One line for people."""
+    def line(self) -> str:
+        """For people."""
         where = f"{self.tables[0]}{and_more(self.tables)}"
         return (
             f"no schedule runs {self.job} on {where}, which policy {self.policy!r} asks for: policy {self.decided_by!r} stands "
@@ -284,9 +277,10 @@ def never_run(rules: Rules, found: Iterable[TableRules], asking: Collection[str]
 
 def schedule_of(rules: Rules, policy: Policy) -> Schedule:
     """What a policy's schedule runs, as far as the file says it."""
-    asks = _asks(rules, policy)
-    if asks is not None:
-        return Schedule(asks=asks)
+    if policy.match:
+        return Schedule(asks="it has `match`, and which tables there are only the catalog knows")
+    if policy.submit_over_bytes is not None and {**rules.defaults.keys, **policy.layer.keys}.get(SUBMIT_OVER):
+        return Schedule(asks="it has `submit_over`, and how large tables are only the catalog knows")
     alone = msgspec.structs.replace(rules, policies=(policy,))
     found = {table: rules_for(alone, table).jobs for table in policy.tables}
     for table, jobs in found.items():
@@ -332,14 +326,6 @@ def held_by_now(found: TableRules, job: str, policy: str, now_ms: int) -> str | 
     if rule.held_by is None and rule.window is not None and not is_open(rule.window, now_ms):
         return f"its window is closed: {rule.window}"
     return rule.held_by
-
-
-def _asks(rules: Rules, policy: Policy) -> str | None:
-    if policy.match:
-        return "it has `match`, and which tables there are only the catalog knows"
-    if policy.submit_over_bytes is not None and {**rules.defaults.keys, **policy.layer.keys}.get(SUBMIT_OVER):
-        return "it has `submit_over`, and how large tables are only the catalog knows"
-    return None
 
 
 def _call(rule: JobRule) -> JobCall:

@@ -282,7 +282,7 @@ def test_what_a_schedule_asks_for_and_a_policy_for_work_by_hand_decides_of_nobod
         ("weekly", tuple(sorted(names)))
     ]
     assert schedule_of(three, nightly).never_run == (both,)
-    assert both.told == (
+    assert both.line == (
         "no schedule runs compact on c.a.b and 1 more, which policy 'nightly' asks for: policy 'by-hand' stands before it, "
         "decides of that job there, and has no schedule"
     )

@@ -61,7 +61,7 @@ def layer_of_settings(outside: OutsideSettings, kind: LayerKind, name: str = "")
     keys: dict[str, PolicyValue] = {}
     jobs: dict[str, dict[str, PolicyValue]] = {}
     problems = list(outside.problems)
-    for one in outside.told:
+    for one in outside.settings:
         try:
             value, order = _value(one)
         except UsageError as error:
