@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, metadata
 from platform import python_version_tuple
+from typing import TypeVar
 
 import msgspec
 
@@ -27,6 +28,8 @@ from icekeep.spec.types import SECOND_MS, format_bytes
 from icekeep.storage.base import DeleteStatus, DirectoryStorage
 from icekeep.storage.locations import AZURE, GCS, HDFS, S3, is_location, parse_location, store_kind
 from icekeep.telemetry.notifications import checked_receiver
+
+V = TypeVar("V")
 
 OK, WRONG, UNAVAILABLE, NOT_TRIED = "ok", "wrong", "unavailable", "not-tried"
 
@@ -69,8 +72,14 @@ class Notes:
 
     def look(self, about: str, check: str, look: Callable[[], str]) -> bool:
         """Look at something: what it says is well, what it raises is not. Returns whether it is well."""
+        return self.ask(about, check, lambda: (look(), True)) is not None
+
+    def ask(self, about: str, check: str, look: Callable[[], tuple[str, V]]) -> V | None:
+        """The same for a look that brings something back beside what it says; `None` where it is not well."""
+        found = None
         try:
-            status, message = OK, look()
+            status = OK
+            message, found = look()
         except NotTried as reason:
             status, message = NOT_TRIED, str(reason)
         except Exception as failure:  # noqa: BLE001 - whatever is raised is what was to be found out
@@ -78,7 +87,7 @@ class Notes:
             status = UNAVAILABLE if isinstance(ours, TryAgainError) else WRONG
             message = one_line(ours or failure) + (_OUT_OF_REACH if isinstance(ours, UnavailableError) else "")
         self.tell(about, check, status, message)
-        return status == OK
+        return found
 
     def tell(self, about: str, check: str, status: str, message: str) -> None:
         self._findings.append(Finding(about=about, check=check, status=status, message=message))
@@ -131,7 +140,7 @@ class Requirement(msgspec.Struct, frozen=True):
         found = _RELEASE.match(version)
         if found is None:
             return True
-        return all(_COMPARE[sign](*_same_length(found[1], release)) for sign, release in self.bounds)
+        return all(_COMPARE[sign](_release(found[1]), _release(release)) for sign, release in self.bounds)
 
     def problem(self, version: str | None) -> str | None:
         """What is wrong with the installed version, `None` for no package, and what to do; `None` where nothing is."""
@@ -158,7 +167,7 @@ def parse_requirement(text: str, machine: str) -> Requirement | None:
     if machines and machine not in machines:
         return None
     below = _PYTHON_BELOW.search(marker)
-    if below is not None and not _COMPARE["<"](*_same_length(".".join(python_version_tuple()[:2]), below[1])):
+    if below is not None and _release(".".join(python_version_tuple()[:2])) >= _release(below[1]):
         return None
     extra = _EXTRA.search(marker)
     return Requirement(match[1], tuple(_BOUND.findall(match[2])), extra[1] if extra else "")
@@ -203,12 +212,12 @@ def needed_extras(properties: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _same_length(left: str, right: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Numbers of releases to compare: 4.0 is as new as 4."""
-    parts = [[int(part) for part in text.split(".")] for text in (left, right)]
-    length = max(map(len, parts))
-    one, other = (tuple(part + [0] * (length - len(part))) for part in parts)
-    return one, other
+def _release(text: str) -> tuple[int, ...]:
+    """The number of a release, to compare: 4.0 is as new as 4."""
+    parts = [int(part) for part in text.split(".")]
+    while parts and not parts[-1]:
+        parts.pop()
+    return tuple(parts)
 
 
 DRIVER = "driver"
@@ -254,7 +263,6 @@ def look_at_packages(notes: Notes, about: str, requirements: Sequence[Requiremen
 
 
 def checked_python(version: str, needs: Needs | None) -> str:
-    """What is said of this Python."""
     if needs is not None and not needs.python.allows(version):
         raise UsageError(f"Python is {version}, and icekeep needs {needs.python.range}")
     return version
@@ -263,7 +271,6 @@ def checked_python(version: str, needs: Needs | None) -> str:
 def checked_java(
     environ: Mapping[str, str], run: Callable[..., "subprocess.CompletedProcess[str]"] = subprocess.run
 ) -> str:
-    """What is said of Java."""
     if SUBMITTED_VARIABLE in environ:
         raise NotTried("spark-submit has started Java already; what it is stands with the executors")
     program = java_program(environ)
@@ -282,7 +289,6 @@ def checked_java(
 
 
 def checked_java_version(version: str, where: str) -> str:
-    """What is said of a release of Java."""
     major = int(re.split(r"\D", version.removeprefix("1."))[0])
     if major < OLDEST_JAVA:
         raise UsageError(
@@ -356,7 +362,13 @@ def remove_own(storage: DirectoryStorage, directory: str, drawn: str) -> None:
 
 def absent(storage: DirectoryStorage, *directories: str) -> tuple[str, ...]:
     """Those of some directories that are not there, and so would be made by a file below them."""
-    return tuple(each for each in directories if _is_absent(storage, each))
+    found = []
+    for each in directories:
+        # What cannot be looked at is left as it is.
+        with suppress(IcekeepError):
+            if not storage.directory_exists(each):
+                found.append(each)
+    return tuple(found)
 
 
 def remove_empty(storage: DirectoryStorage, directories: Iterable[str]) -> None:
@@ -364,14 +376,6 @@ def remove_empty(storage: DirectoryStorage, directories: Iterable[str]) -> None:
     for each in directories:
         with suppress(IcekeepError):
             storage.remove_directory(each)
-
-
-def _is_absent(storage: DirectoryStorage, directory: str) -> bool:
-    try:
-        return not storage.directory_exists(directory)
-    except IcekeepError:
-        # What cannot be looked at is left as it is.
-        return False
 
 
 def _remove_directories(storage: DirectoryStorage, directory: str) -> None:

@@ -40,7 +40,6 @@ from icekeep.operations.doctor.driver import (
     remove_empty,
     remove_own,
 )
-from icekeep.operations.jobs import resolve
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
 from icekeep.runtime import SYSTEM, Runtime
@@ -167,9 +166,6 @@ class _Trial:
         return checked_clock("the store", difference_ms)
 
 
-_LOOK_AT_COMMITS = "icekeep.operations.doctor.places:look_at_commits"
-"""Imported when its turn has come: it needs Arrow."""
-
 _NAMES_SHOWN = 3
 """Of the other catalogs in a database."""
 
@@ -207,10 +203,9 @@ def look_at_opening(
     if needs is not None:
         extras = needed_extras(subject.properties).items()
         look_at_packages(notes, about, [one for extra, packages in extras for one in needs.of(extra, packages)])
-    opened: list[Catalog] = []
-    if not notes.look(about, "settings", partial(_opened, subject, opened)):
+    catalog = notes.ask(about, "settings", partial(_opened, subject))
+    if catalog is None:
         return None, False
-    (catalog,) = opened
     if not notes.look(about, "namespaces", partial(_namespaces, subject, catalog)):
         return catalog, False
     lists = notes.look(about, "tables", partial(_tables, catalog, namespace))
@@ -247,7 +242,7 @@ def look_at_catalog(
     else:
         on_table = places.look_at_table if is_by_table else None
         try:
-            resolve(_LOOK_AT_COMMITS)(notes, about, catalog, site.namespace, on_table)
+            look_at_commits(notes, about, catalog, site.namespace, on_table)
         except UsageError as error:
             notes.tell(about, "commit", WRONG, error.message)
     return tuple(places.reached)
@@ -277,10 +272,9 @@ class _Places:
         self.look(StorePlace(cast(DirectoryStorage, table.storage), table.metadata.location))
 
 
-def _opened(subject: DoctorCatalog, opened: list[Catalog]) -> str:
+def _opened(subject: DoctorCatalog) -> tuple[str, Catalog]:
     catalog = subject.open()
-    opened.append(catalog)
-    return catalog.identity
+    return catalog.identity, catalog
 
 
 def _record_of_runs(records_of: Callable[[], RunRecords | None]) -> str:
