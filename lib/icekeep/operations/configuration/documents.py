@@ -96,10 +96,10 @@ class Entry(msgspec.Struct, frozen=True):
             raise self.wrong_type("a single value")
         return self.value
 
-    def parsed(self, parse: Callable[[str], V]) -> V:
-        """What the text of a scalar means; `parse` raises `UsageError` where it means nothing."""
+    def parsed(self, parse: Callable[[str], V], text: str | None = None) -> V:
+        """What a text means, by default that of a scalar; `parse` raises `UsageError` where it means nothing."""
         try:
-            return parse(self.scalar())
+            return parse(self.scalar() if text is None else text)
         except UsageError as error:
             if isinstance(error, ConfigError):
                 raise

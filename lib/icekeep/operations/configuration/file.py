@@ -16,9 +16,8 @@ import msgspec
 
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
-from icekeep.names import FULL_NAME, name_of_form
 from icekeep.operations.configuration.documents import Entry, checked, instead_of, parse_document, read_document
-from icekeep.operations.configuration.policies import read_rules
+from icekeep.operations.configuration.policies import read_rules, require_full_name
 from icekeep.operations.configuration.shape import LABEL, NAME, ConfigurationKeys
 from icekeep.operations.console.looks import FORMATS
 from icekeep.operations.jobs import JOBS, resolve
@@ -151,7 +150,7 @@ def _runs(given: Mapping[str, Entry]) -> RunsSettings:
     return RunsSettings(
         uri=_database(given["uri"]) if "uri" in given else None,
         is_enabled=given["enabled"].plain() if "enabled" in given else True,
-        table=given["table"].parsed(_table) if "table" in given else None,
+        table=given["table"].parsed(require_full_name) if "table" in given else None,
         keep_ms=given["keep"].parsed(_keep_ms) if "keep" in given else KEEP_MS,
     )
 
@@ -175,13 +174,6 @@ def _keep_ms(text: str) -> int:
     if keep_ms < DAY_MS:
         raise UsageError("is less than a day, and each run would forget the others")
     return keep_ms
-
-
-def _table(text: str) -> str:
-    name = name_of_form(text, FULL_NAME)
-    if name is None:
-        raise UsageError(f"is {text!r}; give {FULL_NAME}")
-    return name
 
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)(\}?)")

@@ -6,6 +6,7 @@ command line, so that there is one way to tell a job something.
 
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from icekeep.errors import ConfigError, UsageError
 from icekeep.names import FULL_NAME, name_of_form
@@ -50,8 +51,10 @@ def read_rules(
         defaults=defaults,
         policies=tuple(policies.values()),
         job_names=POLICY_JOBS,
-        namespaces=_layers(document.below("namespaces"), LayerKind.NAMESPACE, "CATALOG"),
-        tables=_layers(document.below("tables"), LayerKind.TABLE, FULL_NAME),
+        namespaces=_layers(
+            document.below("namespaces"), LayerKind.NAMESPACE, "CATALOG", "CATALOG or CATALOG.NAMESPACE"
+        ),
+        tables=_layers(document.below("tables"), LayerKind.TABLE, FULL_NAME, FULL_NAME),
     )
 
 
@@ -98,15 +101,10 @@ def _policy(
     )
 
 
-def _layers(given: Mapping[str, Entry], kind: LayerKind, form: str) -> dict[str, Layer]:
+def _layers(given: Mapping[str, Entry], kind: LayerKind, form: str, shown: str) -> dict[str, Layer]:
     layers: dict[str, Layer] = {}
     for written, below in given.items():
-        name = name_of_form(written, form)
-        if "*" in written and name != written:
-            raise below.wrong(f"{written!r} is not a full name; a pattern stands under `match` of a policy alone")
-        if name is None:
-            more = "" if kind is LayerKind.TABLE else ", or CATALOG.NAMESPACE"
-            raise below.wrong(f"{written!r} is no full name; give {form}{more}")
+        name = below.parsed(partial(require_full_name, form=form, shown=shown), written)
         if name in layers:
             raise below.wrong(f"{name!r} is there twice, with other quotes")
         layers[name] = layer_of(below, kind, name)
@@ -122,13 +120,18 @@ def _name(text: str) -> str:
 def _tables(entry: Entry) -> tuple[str, ...]:
     tables: set[str] = set()
     for item in entry.each():
-        written = item.scalar()
-        name = name_of_form(written, FULL_NAME)
-        if "*" in written and name != written:
-            raise item.wrong(f"{written!r} is not a full name; a pattern stands under `match`")
-        if name is None:
-            raise item.wrong(f"{written!r} is not a full name; give {FULL_NAME}")
+        name = item.parsed(require_full_name)
         if name in tables:
             raise item.wrong(f"table {name!r} is listed twice")
         tables.add(name)
     return tuple(sorted(tables))
+
+
+def require_full_name(text: str, form: str = FULL_NAME, shown: str = FULL_NAME) -> str:
+    """A name in the one spelling that it is compared in."""
+    name = name_of_form(text, form)
+    if "*" in text and name != text:
+        raise UsageError(f"{text!r} is not a full name; a pattern stands under `match` of a policy")
+    if name is None:
+        raise UsageError(f"{text!r} is not a full name; give {shown}")
+    return name

@@ -178,13 +178,13 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
             "  dev: {",
             "  dev..a: {",
             "namespaces.dev..a",
-            "'dev..a' is no full name; give CATALOG, or CATALOG.NAMESPACE",
+            "'dev..a' is not a full name; give CATALOG or CATALOG.NAMESPACE",
         ),
         (
             "prod.sales.orders: {",
             "sales.orders: {",
             "tables.sales.orders",
-            "'sales.orders' is no full name; give CATALOG.NAM",
+            "'sales.orders' is not a full name; give CATALOG.NAM",
         ),
         (
             "  dev: {",
