@@ -7,7 +7,6 @@ import msgspec
 from icekeep.operations.configuration.file import KEEP_MS, LOG, RUNS, CatalogSettings, Configuration
 from icekeep.operations.console.looks import TEXT
 from icekeep.operations.recording import beside_warehouse
-from icekeep.policies.values import Policy
 from icekeep.secrets import masked
 from icekeep.spec.times import format_span
 
@@ -61,8 +60,18 @@ def show_config(config: Configuration, catalogs: Iterable[CatalogSettings], envi
     values = [ValueShown(one.key, masked(one.key, one.value), one.source) for one in config.written]
     given = {one.key for one in values}
     values += [one for one in _defaults(config, catalogs, environ) if one.key not in given]
-    shown = [_policy(policy) for policy in config.policies]
-    return ConfigShown(config.path, tuple(properties), tuple(values), tuple(shown))
+    policies = [
+        PolicyShown(
+            one.name,
+            one.schedule,
+            one.tables,
+            tuple(glob.text for glob in one.match),
+            tuple(glob.text for glob in one.excepted),
+            tuple(call.job for call in one.calls),
+        )
+        for one in config.policies
+    ]
+    return ConfigShown(config.path, tuple(properties), tuple(values), tuple(policies))
 
 
 def _defaults(
@@ -76,10 +85,3 @@ def _defaults(
         path = beside_warehouse(catalog, environ)
         place = "nothing is written down" if path is None else f"sqlite:///{path}"
         yield ValueShown(f"{RUNS}.uri", place, f"{_DEFAULT} for catalog {catalog.name}")
-
-
-def _policy(policy: Policy) -> PolicyShown:
-    match, excepted = (tuple(glob.text for glob in globs) for globs in (policy.match, policy.excepted))
-    return PolicyShown(
-        policy.name, policy.schedule, policy.tables, match, excepted, tuple(call.job for call in policy.calls)
-    )

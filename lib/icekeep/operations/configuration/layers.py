@@ -134,7 +134,7 @@ def _value(given: OutsideSetting) -> tuple[Any, int]:
 def _policy_value(entry: Entry, value: Any, order: int = 0) -> PolicyValue:
     if isinstance(value, Window):
         text = str(value)
-    elif entry.is_null:
+    elif value is None:
         text = "null"
     else:
         text = ", ".join(str(item.value) for item in entry.each())

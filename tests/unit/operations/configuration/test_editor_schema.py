@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,20 @@ def test_what_is_wrong_fails_here_and_in_the_loader(text):
     with pytest.raises(ConfigError):
         parse_config(text)
     assert refusals(text) != []
+
+
+@pytest.mark.process
+def test_msgspec_keeps_to_its_memory_with_these_types():
+    """It writes past it where a text with a pattern and a list are joined (0.22), and the process dies at its end."""
+    code = (
+        "import gc, msgspec; from icekeep.operations.configuration.shape import ConfigurationKeys\n"
+        "for _ in range(5): msgspec.json.Decoder(ConfigurationKeys); gc.collect()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(ROOT / "lib"), "PYTHONMALLOC": "debug"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
