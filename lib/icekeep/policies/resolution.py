@@ -38,7 +38,7 @@ class Effective(msgspec.Struct, frozen=True):
     """A value that is in force; `overridden` are those of outer layers that it is in place of, the innermost first."""
 
     key: str
-    said: PolicyValue
+    innermost: PolicyValue
     overridden: tuple[PolicyValue, ...] = ()
 
 
@@ -62,11 +62,10 @@ class JobRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def call(self) -> JobCall:
-        """The job with the arguments of its command line, those of one setting in the order in which they were said."""
-        given = sorted(
-            (value.said for value in self.values if isinstance(value.said.value, tuple)), key=lambda said: said.order
-        )
-        return JobCall(self.job, tuple(argument for said in given for argument in said.value))
+        """The job with the arguments of its command line, in the order of its settings."""
+        settings = [one.innermost for one in self.values if isinstance(one.innermost.value, tuple)]
+        in_order = sorted(settings, key=lambda one: one.order)
+        return JobCall(self.job, tuple(argument for one in in_order for argument in one.value))
 
     @property
     def mode(self) -> Mode:
@@ -85,13 +84,15 @@ class JobRule(msgspec.Struct, frozen=True, kw_only=True):
         """Under which conditions it is worth running."""
         prefix = f"{WHEN}."
         conditions = {
-            value.key.removeprefix(prefix): value.said.value for value in self.values if value.key.startswith(prefix)
+            value.key.removeprefix(prefix): value.innermost.value
+            for value in self.values
+            if value.key.startswith(prefix)
         }
         known = {name: conditions.get(name.removesuffix("_ms")) for name in Trigger.__struct_fields__}
         return Trigger(**known)
 
     def _value(self, key: str, default: Any) -> Any:
-        return next((value.said.value for value in self.common if value.key == key), default)
+        return next((value.innermost.value for value in self.common if value.key == key), default)
 
 
 class TableRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,9 +136,9 @@ def rules_for(rules: Rules, table: str, *, stored: Layer | None = None, properti
             jobs.append(rule)
     asked = {rule.job for rule in jobs}
     unasked = {
-        job: tuple(said for layer in inner for said in layer.said_of(job).values())
+        job: tuple(value for layer in inner for value in layer.of_job(job).values())
         for job in rules.job_names
-        if job not in asked and any(layer.said_of(job) for layer in inner)
+        if job not in asked and any(layer.of_job(job) for layer in inner)
     }
     names = tuple(policy.name for policy in reaching)
     return TableRules(table=table, policies=names, jobs=tuple(jobs), unasked=unasked if reaching else {})
@@ -145,11 +146,11 @@ def rules_for(rules: Rules, table: str, *, stored: Layer | None = None, properti
 
 def layered(layers: Sequence[Layer], job: str | None) -> tuple[Effective, ...]:
     """The values that are in force where layers lie one within the other, the outermost first, of a job or of all (`None`)."""
-    said: dict[str, list[PolicyValue]] = {}
+    values: dict[str, list[PolicyValue]] = {}
     for layer in layers:
-        for key, one in layer.said_of(job).items():
-            said.setdefault(key, []).append(one)
-    return tuple(Effective(key, some[-1], tuple(some[-2::-1])) for key, some in said.items())
+        for key, one in layer.of_job(job).items():
+            values.setdefault(key, []).append(one)
+    return tuple(Effective(key, some[-1], tuple(some[-2::-1])) for key, some in values.items())
 
 
 def _held_by(job: str, layers: Sequence[Layer]) -> str | None:
@@ -161,8 +162,8 @@ def _held_by(job: str, layers: Sequence[Layer]) -> str | None:
     of_places = [layer for layer in layers if layer.kind in (LayerKind.NAMESPACE, LayerKind.TABLE)]
     for some in (layers, of_places):
         for value in (*layered(some, None), *layered(some, job)):
-            if value.key == ENABLED and not value.said.value:
-                return f"switched off by {value.said.source}"
+            if value.key == ENABLED and not value.innermost.value:
+                return f"switched off by {value.innermost.source}"
     return None
 
 

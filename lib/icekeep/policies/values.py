@@ -185,7 +185,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     is_doubtful: bool = False
     doubtful_jobs: frozenset[str] = frozenset()
 
-    def said_of(self, job: str | None) -> Mapping[str, PolicyValue]:
+    def of_job(self, job: str | None) -> Mapping[str, PolicyValue]:
         """What is said of a job, or with `None` of all."""
         return self.keys if job is None else self.jobs.get(job, {})
 

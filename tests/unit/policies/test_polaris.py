@@ -183,7 +183,7 @@ def test_whatever_is_stored_is_read_or_told_and_says_no_more_than_it_may(kind, e
     layer, problems = layer_of_settings(settings_of_polaris([policy]), LayerKind.STORED)
     job = TYPES[kind]
     assert {*layer.jobs} <= {job}
-    names = {key.partition(".")[0] for key in layer.said_of(job)}
+    names = {key.partition(".")[0] for key in layer.of_job(job)}
     assert names <= OWNERS_SETTINGS[job] | {"enabled"}
     assert isinstance(enable, bool) or layer.doubtful_jobs == {job}
-    assert len(layer.said_of(job)) + len(problems) >= 1
+    assert len(layer.of_job(job)) + len(problems) >= 1

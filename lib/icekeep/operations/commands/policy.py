@@ -370,7 +370,7 @@ def _job(table: str, rule: JobRule, now_ms: int, config: Sequence[str]) -> JobEx
         state=does if rule.held_by is None else "held",
         held_because=rule.held_by,
         conditions=tuple(
-            f"{value.key.removeprefix(prefix)} {value.said.text}"
+            f"{value.key.removeprefix(prefix)} {value.innermost.text}"
             for value in rule.values
             if value.key.startswith(prefix)
         ),
@@ -397,8 +397,8 @@ def _explained(policy: str, job: str, values: Iterable[Effective]) -> Iterator[V
             policy=policy,
             job=job,
             key=value.key,
-            value=_text(value.key, value.said),
-            source=value.said.source,
+            value=_text(value.key, value.innermost),
+            source=value.innermost.source,
             overridden=tuple(f"{_text(value.key, said)} ({said.source})" for said in value.overridden),
         )
 

@@ -28,9 +28,10 @@ _PLAIN_TAGS = frozenset(
 )
 _TRUE_WORDS = frozenset({"true", "yes", "on"})
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
-_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,99}")
+_NUMBERS = frozenset({"int", "float"})
 _OF_NO_TYPE = object()
-"""A date, or a number in a spelling that only YAML has: no type of a shape takes it."""
+"""A date, or a number that is too long or in a spelling that only YAML has: no type of a shape takes it."""
 
 _KINDS = {
     "null": "no value",
@@ -173,11 +174,7 @@ def _explained(problem: str, entry: Entry, shape: Any) -> ConfigError:
         expected = [one for one in match[1].split(" | ") if one != "null"]
         title = next((one.title for one in _parts(shape) if isinstance(one, msgspec.Meta) and one.title), None)
         wanted = title or " or ".join(_TYPES.get(one, one) for one in expected)
-        if (
-            entry.kind in ("int", "float")
-            and entry.plain() is _OF_NO_TYPE
-            and not {"int", "float"}.isdisjoint(expected)
-        ):
+        if entry.kind in _NUMBERS and not _NUMBERS.isdisjoint(expected) and entry.plain() is _OF_NO_TYPE:
             return entry.wrong(f"should be {wanted} in decimal digits alone, with no 0 before them")
         return entry.wrong_type(wanted)
     # A text or a list that holds nothing: no shape asks for more of either.

@@ -79,7 +79,7 @@ def _policy(
         for glob in excepted:
             if glob.matches(table):
                 raise given["except"].wrong(f"{glob.text!r} takes table {table!r} out, which `tables` lists")
-    both = {value.key: value.said.value for value in layered((defaults, layer), None)}
+    both = {value.key: value.innermost.value for value in layered((defaults, layer), None)}
     fields = {_FIELDS.get(key, key): value for key, value in both.items()}
     known = {key: value for key, value in fields.items() if key in Policy.__struct_fields__}
     conf = {key.removeprefix(_SPARK_CONF): value for key, value in both.items() if key.startswith(_SPARK_CONF)}

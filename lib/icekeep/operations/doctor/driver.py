@@ -86,10 +86,10 @@ class Notes:
             ours = our_error(failure)
             status = UNAVAILABLE if isinstance(ours, TryAgainError) else WRONG
             message = one_line(ours or failure) + (_OUT_OF_REACH if isinstance(ours, UnavailableError) else "")
-        self.tell(about, check, status, message)
+        self.add(about, check, status, message)
         return found
 
-    def tell(self, about: str, check: str, status: str, message: str) -> None:
+    def add(self, about: str, check: str, status: str, message: str) -> None:
         self._findings.append(Finding(about=about, check=check, status=status, message=message))
 
     def result(self, elapsed_ms: int) -> DoctorResult:
@@ -238,13 +238,13 @@ def look_at_driver(notes: Notes, needs: Needs | None, environ: Mapping[str, str]
     notes.look(DRIVER, "python", partial(checked_python, described_process(())["python"], needs))
     if needs is None:
         reason = "icekeep runs from a zip or a checkout and is not installed as a package"
-        notes.tell(DRIVER, "packages", NOT_TRIED, f"{reason}, so the releases that it needs are not known")
+        notes.add(DRIVER, "packages", NOT_TRIED, f"{reason}, so the releases that it needs are not known")
     else:
         look_at_packages(notes, DRIVER, (*needs.of(""), *(needs.of(SPARK_EXTRA) if has_spark else ())))
     if has_spark:
         notes.look(DRIVER, "java", partial(checked_java, environ))
     else:
-        notes.tell(DRIVER, "spark", NOT_TRIED, _NO_SPARK)
+        notes.add(DRIVER, "spark", NOT_TRIED, _NO_SPARK)
 
 
 def look_at_packages(notes: Notes, about: str, requirements: Sequence[Requirement]) -> None:
@@ -255,11 +255,11 @@ def look_at_packages(notes: Notes, about: str, requirements: Sequence[Requiremen
         version = versions[requirement.package]
         problem = requirement.problem(version)
         if problem is not None:
-            notes.tell(about, f"package {requirement.package}", WRONG, problem)
+            notes.add(about, f"package {requirement.package}", WRONG, problem)
         else:
             well.append(f"{requirement.package} {version or '(of no known version)'}")
     if well:
-        notes.tell(about, "packages", OK, ", ".join(well))
+        notes.add(about, "packages", OK, ", ".join(well))
 
 
 def checked_python(version: str, needs: Needs | None) -> str:

@@ -163,7 +163,7 @@ def _examined(
             look_at_executors(notes, spark, packages, places, SYSTEM)
     else:
         notes.look(DRIVER, "memory", _configured_memory)
-        notes.tell(EXECUTORS, "session", NOT_TRIED, "give --executors to start Spark and check each executor")
+        notes.add(EXECUTORS, "session", NOT_TRIED, "give --executors to start Spark and check each executor")
     return notes.result(SYSTEM.monotonic_ms() - began_ms)
 
 
@@ -235,7 +235,7 @@ def _unbroken(notes: Notes, about: str) -> Iterator[None]:
     try:
         yield
     except Exception as failure:  # noqa: BLE001 - one thing that cannot be looked at says nothing of the others
-        notes.tell(about, "all else", WRONG, f"it cannot be checked: {one_line(failure)}")
+        notes.add(about, "all else", WRONG, f"it cannot be checked: {one_line(failure)}")
 
 
 EXECUTORS = "executors"
@@ -283,9 +283,9 @@ def look_at_differences(notes: Notes, ours: Mapping[str, Any], found: Sequence[M
         for problem in package_problems(package, version, found)
     ]
     for package, problem in problems:
-        notes.tell(EXECUTORS, f"package {package}", WRONG, problem)
+        notes.add(EXECUTORS, f"package {package}", WRONG, problem)
     if not problems:
-        notes.tell(EXECUTORS, "packages", OK, "the same on all executors as on this machine")
+        notes.add(EXECUTORS, "packages", OK, "the same on all executors as on this machine")
     return all(one["packages"][_OURS] is not None for one in found)
 
 
@@ -316,9 +316,9 @@ def look_at_reach(notes: Notes, seen: Sequence[ExecutorAnswer], places: Sequence
     for number, place in enumerate(places):
         problems = {one.host: one.problems[number] for one in seen if one.problems[number]}
         for host, problem in problems.items():
-            notes.tell(f"store {place.location}", "reached by executors", UNAVAILABLE, f"{host}: {problem}")
+            notes.add(f"store {place.location}", "reached by executors", UNAVAILABLE, f"{host}: {problem}")
         if not problems:
-            notes.tell(f"store {place.location}", "reached by executors", OK, "by all that were checked")
+            notes.add(f"store {place.location}", "reached by executors", OK, "by all that were checked")
 
 
 def _session(source: SparkSource) -> tuple[str, "SparkSession"]:

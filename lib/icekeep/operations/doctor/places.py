@@ -231,20 +231,20 @@ def look_at_catalog(
     if location is not None and not is_by_table:
         places.look(StorePlace(cast(DirectoryStorage, catalog.storage), location))
     elif site.namespace is None:
-        notes.tell(
+        notes.add(
             about, "store", NOT_TRIED, "the catalog does not say where its tables lie; give --location or --namespace"
         )
     if site.namespace is None:
         reason = "give --namespace with an existing one: a table is created in it, committed to and dropped"
-        notes.tell(about, "commit", NOT_TRIED, reason)
+        notes.add(about, "commit", NOT_TRIED, reason)
     elif not lists or places.has_failed:
-        notes.tell(about, "commit", NOT_TRIED, "its namespace cannot be listed, or its store failed: see above")
+        notes.add(about, "commit", NOT_TRIED, "its namespace cannot be listed, or its store failed: see above")
     else:
         on_table = places.look_at_table if is_by_table else None
         try:
             look_at_commits(notes, about, catalog, site.namespace, on_table)
         except UsageError as error:
-            notes.tell(about, "commit", WRONG, error.message)
+            notes.add(about, "commit", WRONG, error.message)
     return tuple(places.reached)
 
 

@@ -1,5 +1,5 @@
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -26,6 +26,8 @@ def test_an_entry_knows_the_path_of_its_key_and_its_line():
 def test_scalars_keep_the_text_that_was_written():
     below = document("a: NO\nb: 010\nc: 2026-01-01\nd: '5'\n").mapping()
     assert [below[key].scalar() for key in "abcd"] == ["NO", "010", "2026-01-01", "5"]
+    digits = "1" * 5000
+    assert checked(document(f"a: {digits}"), dict[str, Any]).keys() == {"a"}
 
 
 @for_each("text", ["", "# nothing\n", "~", "---\n"])
@@ -78,6 +80,7 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         ("{name: x, whole: 010}", "whole", "should be a whole number in decimal digits alone, with no 0 before them"),
         ("{name: x, whole: 1_000}", "whole", "should be a whole number in decimal digits alone"),
         ("{name: x, whole: 22:00}", "whole", "should be a whole number in decimal digits alone"),
+        ("{name: x, whole: %s}" % ("1" * 5000), "whole", "should be a whole number in decimal digits alone"),
         ("{name: x, whole: -1}", "whole", "is -1; give a whole number of 0 or more"),
         ("{name: x, price: -0.5}", "price", "is -0.5; give a number of 0 or more"),
         ("{name: x, price: .inf}", "price", "should be a number in decimal digits alone"),

@@ -68,11 +68,11 @@ def test_what_is_in_force_for_a_table_and_where_it_stands():
     assert compact.mode is expire.mode is Mode.RUN
     assert compact.window == Window(from_minute=1320, to_minute=360, days=(0, 4), zone="Europe/Berlin")
     assert compact.trigger == Trigger(small_files_over=100, delete_ratio_over=0.1, min_interval_ms=6 * 3_600_000)
-    sources = {value.key: (value.said.text, value.said.source) for value in compact.values}
+    sources = {value.key: (value.innermost.text, value.innermost.source) for value in compact.values}
     assert sources["options.min-input-files"] == ("2", "my.yaml: policies[0].jobs.compact.options.min-input-files")
     assert sources["verify"] == ("false", "my.yaml: namespaces.prod.sales.jobs.compact.verify")
     assert sources["options.stitch"] == ("true", "my.yaml: tables.prod.sales.orders.jobs.compact.options.stitch")
-    assert [value.said.text for value in compact.common if value.key == "window"] == [
+    assert [value.innermost.text for value in compact.common if value.key == "window"] == [
         "mon,fri 22:00 to 06:00 Europe/Berlin"
     ]
     assert [rule.held_by for rule in rules_for(rules(), "dev.a.b").jobs] == [

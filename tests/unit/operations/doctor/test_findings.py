@@ -51,6 +51,6 @@ def test_what_is_raised_is_a_finding(failure: Exception, status: str, message: s
 
 def test_what_must_be_mended_counts_more_than_what_is_out_of_reach() -> None:
     notes = failing(UnavailableError("x"))
-    notes.tell("driver", "java", "wrong", "y")
-    notes.tell("driver", "python", "ok", "z")
+    notes.add("driver", "java", "wrong", "y")
+    notes.add("driver", "python", "ok", "z")
     assert notes.result(0).status == "wrong"
