@@ -28,7 +28,6 @@ from icekeep.errors import (
 from icekeep.operations.doctor.driver import (
     NOT_TRIED,
     STORE_GRAIN_MS,
-    WRONG,
     Needs,
     Notes,
     NotTried,
@@ -48,7 +47,7 @@ from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.times import format_time
 from icekeep.spec.updates import AssertCurrentSchemaId, SetProperties
 from icekeep.spelling import counted, with_one_typo
-from icekeep.storage.base import DeleteStatus, DirectoryStorage
+from icekeep.storage.base import DeleteStatus, DirectoryStorage, Storage
 from icekeep.tables.verbs import create_table, update_schema
 
 _DATA = b"icekeep doctor\n"
@@ -227,9 +226,18 @@ def look_at_catalog(
     is_by_table = location is None or (
         isinstance(catalog, RestCatalog) and site.location is None and site.namespace is not None
     )
-    places = _Places(notes, catalog)
+    reached: list[StorePlace] = []
+
+    def reach(storage: Storage, location: str) -> bool:
+        place = StorePlace(cast(DirectoryStorage, storage), location)
+        is_reached = look_at_store(notes, place, catalog.runtime)
+        if is_reached:
+            reached.append(place)
+        return is_reached
+
+    is_ready = lists
     if location is not None and not is_by_table:
-        places.look(StorePlace(cast(DirectoryStorage, catalog.storage), location))
+        is_ready = reach(catalog.storage, location) and lists
     elif site.namespace is None:
         notes.add(
             about, "store", NOT_TRIED, "the catalog does not say where its tables lie; give --location or --namespace"
@@ -237,39 +245,18 @@ def look_at_catalog(
     if site.namespace is None:
         reason = "give --namespace with an existing one: a table is created in it, committed to and dropped"
         notes.add(about, "commit", NOT_TRIED, reason)
-    elif not lists or places.has_failed:
+    elif not is_ready:
         notes.add(about, "commit", NOT_TRIED, "its namespace cannot be listed, or its store failed: see above")
     else:
-        on_table = places.look_at_table if is_by_table else None
-        try:
-            look_at_commits(notes, about, catalog, site.namespace, on_table)
-        except UsageError as error:
-            notes.add(about, "commit", WRONG, error.message)
-    return tuple(places.reached)
+        on_table = (lambda table: reach(table.storage, table.metadata.location)) if is_by_table else None
+        look_at_commits(notes, about, catalog, site.namespace, on_table)
+    return tuple(reached)
 
 
 def look_at_records(notes: Notes, subject: DoctorCatalog) -> None:
     """Look whether runs on a catalog's tables are written down, as the configuration says, and whether that can be read."""
     if subject.records is not None:
         notes.look(f"catalog {subject.name}", "record of runs", partial(_record_of_runs, subject.records))
-
-
-class _Places:
-    """The places of a catalog that were looked at."""
-
-    def __init__(self, notes: Notes, catalog: Catalog) -> None:
-        self._notes, self._runtime = notes, catalog.runtime
-        self.reached: list[StorePlace] = []
-        self.has_failed = False
-
-    def look(self, place: StorePlace) -> None:
-        if look_at_store(self._notes, place, self._runtime):
-            self.reached.append(place)
-        else:
-            self.has_failed = True
-
-    def look_at_table(self, table: Table) -> None:
-        self.look(StorePlace(cast(DirectoryStorage, table.storage), table.metadata.location))
 
 
 def _opened(subject: DoctorCatalog) -> tuple[str, Catalog]:
@@ -339,7 +326,7 @@ _NOT_FOR_LONG = {
 
 
 def look_at_commits(
-    notes: Notes, about: str, catalog: Catalog, namespace: Identifier, on_table: Callable[[Table], None] | None
+    notes: Notes, about: str, catalog: Catalog, namespace: Identifier, on_table: Callable[[Table], object] | None
 ) -> None:
     """Create a table, let `on_table` look at it, commit to it, try to commit to what it was before, and drop it.
 
