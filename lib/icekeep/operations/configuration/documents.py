@@ -136,10 +136,6 @@ class Entry(msgspec.Struct, frozen=True):
                 return float(self.value)
         return _OF_NO_TYPE
 
-    @property
-    def is_null(self) -> bool:
-        return self.kind == "null"
-
 
 def checked(entry: Entry, shape: Any) -> Any:
     """The value of an entry as a type; raises `ConfigError` where it, or something below it, is none."""

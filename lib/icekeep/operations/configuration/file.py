@@ -331,7 +331,7 @@ def _config(document: Entry | None, path: str, checks_schedules: bool = True) ->
 def _written(entries: Iterable[Entry]) -> Iterator[ConfiguredValue]:
     for entry in entries:
         if isinstance(entry.value, str):
-            yield ConfiguredValue(entry.key_path, "null" if entry.is_null else entry.value, entry.place)
+            yield ConfiguredValue(entry.key_path, "null" if entry.kind == "null" else entry.value, entry.place)
         else:
             yield from _written(entry.value.values() if isinstance(entry.value, Mapping) else entry.value)
 

@@ -83,7 +83,7 @@ def layer_of_settings(outside: OutsideSettings, kind: LayerKind, name: str = "")
 
 def _job(job: str, entry: Entry) -> dict[str, PolicyValue]:
     """What is said of a job. One without settings may stand there without a value."""
-    if entry.is_null:
+    if entry.kind == "null":
         return {}
     given, found = entry.mapping(), {}
     if ENABLED in given:
@@ -154,13 +154,13 @@ def _files(entry: Entry) -> tuple[str, ...]:
 
 def _size(entry: Entry) -> int | None:
     size: int | None = parse_bytes(entry.scalar()) if entry.kind == "str" else entry.plain()
-    if size is None and not entry.is_null:
+    if size is None and entry.kind != "null":
         raise entry.wrong("should be a whole number of bytes, or a size such as 2GiB")
     return size
 
 
 def _schedule(entry: Entry, name: str, wrong: dict[str, ConfigError] | None) -> str | None:
-    if entry.is_null:
+    if entry.kind == "null":
         return None
     try:
         if entry.kind != "str":
