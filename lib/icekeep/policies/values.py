@@ -127,8 +127,6 @@ MODE = "mode"
 WINDOW = "window"
 WHEN = "when"
 SUBMIT_OVER = "submit_over"
-KEYS_OF_JOBS = (ENABLED, WHEN)
-"""What can be said of a job beside its settings; each condition is a key of its own, `when.small_files_over`."""
 SUBMIT_OVER_BYTES = 2 * GIB
 """What one process reads and rewrites about as soon as Spark has begun (`planning/spark/session.py`)."""
 
