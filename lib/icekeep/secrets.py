@@ -31,6 +31,14 @@ _PLAIN_ENDS = re.compile(
 _FOREIGN = "auth-custom-"
 """How names begin of what a login of somebody else's takes, of which anything may be secret."""
 
+_MESSAGES = re.compile(r"notifications\[\d*\]\.url")
+"""Of the address of a service for messages, which is secret as a whole but for the service: most have their tokens in it."""
+
+_SERVICE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://\S+")
+_PARTS = re.compile(r"[/@?&=:#]+")
+_TOKEN = re.compile(r"(?=.*[0-9A-Z]).{8,}|.{20,}")
+"""What looks like a token, as an ordinary word of an address, such as `services` in a path, does not."""
+
 _TRIVIAL = re.compile(r"true|false|[0-9]{1,5}", re.IGNORECASE)
 """Values that many texts hold, too."""
 
@@ -65,9 +73,13 @@ def masked(key: str, value: str) -> str:
 
     >>> masked("token", "abc"), masked("token", "${TOKEN}"), masked("uri", "postgresql://me:pw@db/x")
     ('******', '${TOKEN}', 'postgresql://me:******@db/x')
+    >>> masked("notifications[0].url", "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ")
+    'slack://******'
     """
     if _REFERENCE.fullmatch(value):
         return value
+    if _MESSAGES.fullmatch(key):
+        return _SERVICE.sub(rf"\1://{MASK}", value) if _SERVICE.fullmatch(value) else MASK
     if is_secret(key) or _ENCLOSED in value:
         return MASK
     user_info = _USER_INFO if _has_no_login(value) else _USER_INFO_ALONE
@@ -188,6 +200,13 @@ def _secrets(key: str, value: str) -> Iterator[str]:
         yield value.partition(":")[2]
         yield from (part for part in re.split(r"[\s;,=:]+", value) if len(part) >= _PART_LENGTH_MIN)
         return
+    if _MESSAGES.fullmatch(key):
+        try:
+            host = urlsplit(value).hostname or ""
+        except ValueError:
+            host = ""
+        names = {host} if "." in host else set()
+        yield from (one for one in _PARTS.split(value) if _TOKEN.fullmatch(one) and one.lower() not in names)
     for scheme, _, user, password in () if _has_no_login(value) else _USER_INFO_ALONE.findall(value):
         yield password[1:] if password or not scheme else user
     yield from (match[3] for match in _PARAMETER_ALONE.finditer(value) if is_secret(unquote(match[2])))

@@ -15,7 +15,7 @@ import yaml
 
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command, parse_command
-from icekeep.operations.configuration.file import KEYS
+from icekeep.operations.configuration.shape import ConfigurationKeys
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.settings import SettingKind
 from icekeep.spec.filters.parsing import parse_where
@@ -161,7 +161,7 @@ def configurations(page: Path) -> Iterator[str]:
     for block in blocks(page):
         if block.language in ("yaml", "yml"):
             read = yaml.safe_load(block.text)
-            if isinstance(read, Mapping) and {*read} & {*KEYS}:
+            if isinstance(read, Mapping) and {*read} & {*ConfigurationKeys.__struct_encode_fields__}:
                 yield block.text
 
 

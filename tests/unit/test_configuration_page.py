@@ -7,15 +7,9 @@ import pytest
 
 from icekeep.health.files import Sickness, score_of
 from icekeep.health.prices import Prices
-from icekeep.operations.configuration import file as config
-from icekeep.operations.configuration import file as runs_settings
-from icekeep.operations.configuration import file as telling_settings
-from icekeep.operations.configuration.file import parse_config
-from icekeep.operations.configuration.layers import KEYS as LAYER_KEYS
-from icekeep.operations.configuration.layers import WINDOW_KEYS
-from icekeep.operations.configuration.policies import POLICY_KEYS, SCHEDULE_KEYS
+from icekeep.operations.configuration import shape
+from icekeep.operations.configuration.file import KEEP_MS, parse_config
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
-from icekeep.policies.values import KEYS_OF_JOBS
 from icekeep.policies.windows import CONDITIONS
 from icekeep.spec.times import format_span
 from kit.cases import for_each
@@ -23,6 +17,10 @@ from kit.cases import for_each
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
 HEALTH = (ROOT / "docs" / "health.md").read_text()
+
+
+def keys_of(struct):
+    return {*struct.__struct_encode_fields__}
 
 
 def rows(heading):
@@ -37,15 +35,15 @@ def rows(heading):
 @for_each(
     ("heading", "keys"),
     [
-        ("At the top", config.KEYS),
-        ("runs", runs_settings.RUNS_KEYS),
-        ("log", telling_settings.LOG_KEYS),
-        ("metrics", telling_settings.METRICS_KEYS),
-        ("notifications", telling_settings.NOTIFICATION_KEYS),
-        ("prices", Prices.__struct_fields__),
-        ("policies", POLICY_KEYS),
-        ("window", WINDOW_KEYS),
-        ("jobs", (*KEYS_OF_JOBS, *POLICY_JOBS)),
+        ("At the top", keys_of(shape.ConfigurationKeys)),
+        ("runs", keys_of(shape.RunsKeys)),
+        ("log", keys_of(shape.LogKeys)),
+        ("metrics", keys_of(shape.MetricsKeys)),
+        ("notifications", keys_of(shape.NotificationKeys)),
+        ("prices", keys_of(Prices)),
+        ("policies", keys_of(shape.PolicyKeys)),
+        ("window", keys_of(shape.WindowKeys)),
+        ("jobs", {"enabled", "when", *POLICY_JOBS}),
         ("when", CONDITIONS),
     ],
 )
@@ -61,9 +59,9 @@ def test_each_job_has_the_settings_that_it_has():
 
 def test_where_else_a_key_may_stand_is_so():
     told = {key: {*re.findall(r"`(\w+)`", cells[1])} for key, cells in rows("policies").items()}
-    assert {key for key, where in told.items() if "defaults" in where} == LAYER_KEYS | SCHEDULE_KEYS
+    assert {key for key, where in told.items() if "defaults" in where} == keys_of(shape.DefaultKeys)
     for layer in ("namespaces", "tables"):
-        assert {key for key, where in told.items() if layer in where} == LAYER_KEYS
+        assert {key for key, where in told.items() if layer in where} == keys_of(shape.LayerKeys)
 
 
 def test_defaults_are_those_that_are_told():
@@ -74,7 +72,7 @@ def test_defaults_are_those_that_are_told():
     assert told["retry_delay"] == format_span(policy.retry_delay_ms)
     assert told["connection"] == policy.connection
     assert told["submit_over"] == str(policy.submit_over_bytes)
-    assert rows("runs")["keep"][1].strip("`") == format_span(runs_settings.KEEP_MS)
+    assert rows("runs")["keep"][1].strip("`") == format_span(KEEP_MS)
     assert rows("prices")["currency"][1].strip("`") == Prices().currency
 
 

@@ -72,7 +72,7 @@ def test_properties_that_the_page_shows_are_understood():
     properties = {name.replace("JOB", "compact"): value for name, value in shown.items()}
     heard = settings_of_properties(properties)
     assert heard.problems == ()
-    assert len(heard.told) == len(properties)
+    assert len(heard.settings) == len(properties)
 
 
 def test_conditions_and_stored_types_are_those_that_there_are():
@@ -81,7 +81,7 @@ def test_conditions_and_stored_types_are_those_that_there_are():
     assert len(types) == 4
     for name, job in types.items():
         from_server = stored(name)
-        assert {told.job for told in settings_of_polaris([from_server]).told} == {job}
+        assert {told.job for told in settings_of_polaris([from_server]).settings} == {job}
 
 
 def stored(name):

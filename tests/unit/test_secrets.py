@@ -148,6 +148,26 @@ def test_addresses_are_shown_without_the_secrets_in_them(value, shown):
     assert masked("uri", value) == shown
 
 
+@for_each(
+    ("address", "shown"),
+    [
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ", f"slack://{MASK}"),
+        ("mailto://me:pw@mail.example.com?to=you@example.com", f"mailto://{MASK}"),
+        ("${SLACK_URL}", "${SLACK_URL}"),
+        ("slack://${TOKEN}", f"slack://{MASK}"),
+        ("no address", MASK),
+    ],
+)
+def test_the_address_of_a_service_for_messages_is_shown_as_its_service(address, shown):
+    assert masked("notifications[3].url", address) == shown
+
+
+def test_the_parts_of_the_address_of_a_service_for_messages_that_look_like_tokens_are_cut_out():
+    remember({"notifications[].url": "json://me:mes-pw@Hooks.example4.com/services/TIiajkdnlaz1"})
+    text = without_secrets("POST to hooks.example4.com/services failed for TIiajkdnlaz1 and mes-pw")
+    assert text == f"POST to hooks.example4.com/services failed for {MASK} and {MASK}"
+
+
 def test_each_spelling_of_a_secret_is_cut_out_of_what_others_say():
     secret = "zq'9ü/x +y\n"
     remember({"token": secret, "uri": "postgresql://me:db-pw/9@host/x"})

@@ -223,7 +223,7 @@ def _policy_dag(
 ) -> DAG:
     schedule = schedule_of(config.rules, policy)
     for one in schedule.never_run:
-        logging.getLogger("icekeep").warning("%s: %s", config.path, one.told)
+        logging.getLogger("icekeep").warning("%s: %s", config.path, one.line)
     maker = _Maker(config.rules, policy, installation, submit)
     with DAG(
         dag_id=maker.dag_id,

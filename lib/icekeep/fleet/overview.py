@@ -307,7 +307,7 @@ def look(catalogs: Mapping[str, tuple[Catalog, TableLeases]], settings: ScanSett
         among = _why(missed, settings) if scope.match is None else _unlike(settings, [*catalogs])
         raise NotFoundError(f"no table that the policies of this run reach is among those that {among}")
     ordered = in_order(seen, settings.prices)
-    notes = [one.told for one in never_run(settings.rules, in_force, {one.name for one in policies})]
+    notes = [one.line for one in never_run(settings.rules, in_force, {one.name for one in policies})]
     if not scope.is_part:
         notes += _unmatched(policies, listed, settings)
     return Overview(ordered, (*not_read, *missed), others_count, tuple(notes))

@@ -28,7 +28,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gib_written: Price = 0.0
     million_requests: Price = 0.0
     gib_month: Price = 0.0
-    currency: str = "USD"
+    currency: Annotated[str, Meta(pattern=r"\S")] = "USD"
 
     def cost(self, *, cpu_ms: int, read_bytes: int, written_bytes: int, requests_count: int) -> float:
         """What some work costs.

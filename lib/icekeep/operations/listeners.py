@@ -30,7 +30,7 @@ from icekeep.runtime import Runtime
 from icekeep.secrets import masked
 from icekeep.telemetry import lineage, otel
 from icekeep.telemetry.guarded import Sink, guarded
-from icekeep.telemetry.notifications import Notification, outcome_of_status, shown_address
+from icekeep.telemetry.notifications import Notification, outcome_of_status
 from icekeep.telemetry.prometheus import MetricsFile, Pushed
 
 _NOTIFYING_MS = 15_000
@@ -102,7 +102,10 @@ def notify(
         return
     outcome = outcome_of_status(status)
     sinks: list[tuple[str, Callable[[], Sink]]] = [
-        (f"{shown_address(one.url)} cannot be notified", partial(_notification, one, document, status, os.environ))
+        (
+            f"{masked(one.key_path, one.url)} cannot be notified",
+            partial(_notification, one, document, status, os.environ),
+        )
         for one in settings.notifications
         if outcome in one.when and (one.jobs is None or command.name in one.jobs)
     ]

@@ -32,30 +32,30 @@ def settings_of_polaris(policies: Iterable[StoredPolicy]) -> OutsideSettings:
     """What stored policies say of our jobs. One that cannot be read holds its job; one of another type is passed over.
 
     >>> week = StoredPolicy("system.snapshot-expiry", "week", '{"enable": true, "config": {"max_snapshot_age_days": 7}}')
-    >>> [(one.job, one.key, one.text) for one in settings_of_polaris([week]).told]
+    >>> [(one.job, one.key, one.text) for one in settings_of_polaris([week]).settings]
     [('expire_snapshots', 'enabled', 'true'), ('expire_snapshots', 'older_than', '7d')]
     """
-    told: list[OutsideSetting] = []
+    settings: list[OutsideSetting] = []
     problems: list[Problem] = []
-    heard_of: set[str] = set()
+    jobs: set[str] = set()
     for policy in policies:
         source = f"stored policy {policy.name!r}" + (" (inherited)" if policy.is_inherited else "")
         job = _JOBS.get(policy.type)
         if job is None:
             problems.append(Problem(None, source, f"type {policy.type!r} is none of a job's", holds=False))
             continue
-        if job in heard_of:
+        if job in jobs:
             problems.append(Problem(job, source, f"is a second one of type {policy.type!r}; only one can hold"))
             continue
-        heard_of.add(job)
+        jobs.add(job)
         content = _content(policy.content)
         if isinstance(content, str):
             problems.append(Problem(job, source, content))
             continue
-        heard = _translated(job, content, source)
-        told += heard.told
-        problems += heard.problems
-    return OutsideSettings(tuple(told), tuple(problems))
+        translated = _translated(job, content, source)
+        settings += translated.settings
+        problems += translated.problems
+    return OutsideSettings(tuple(settings), tuple(problems))
 
 
 def _content(text: str | None) -> Mapping[str, Any] | str:
@@ -89,7 +89,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _translated(job: str, content: Mapping[str, Any], source: str) -> OutsideSettings:
-    told = {ENABLED: OutsideSetting(job, ENABLED, str(content["enable"]).lower(), source)}
+    settings = {ENABLED: OutsideSetting(job, ENABLED, str(content["enable"]).lower(), source)}
     problems = []
     own = [(key, value) for key, value in content.items() if key not in _NOT_CONTENT]
     for key, value in (*content.get("config", {}).items(), *own):
@@ -103,9 +103,9 @@ def _translated(job: str, content: Mapping[str, Any], source: str) -> OutsideSet
         except (TypeError, ValueError, OverflowError):
             problems.append(Problem(job, source, f"{key!r} has a value that it cannot take"))
             continue
-        if told.setdefault(one.key, one).text != one.text:
+        if settings.setdefault(one.key, one).text != one.text:
             problems.append(Problem(job, source, f"{key!r} contradicts another key: both say {one.key}"))
-    return OutsideSettings(tuple(told.values()), tuple(problems))
+    return OutsideSettings(tuple(settings.values()), tuple(problems))
 
 
 def _number(value: Any) -> int:

@@ -38,7 +38,7 @@ class Effective(msgspec.Struct, frozen=True):
     """A value that is in force; `overridden` are those of outer layers that it is in place of, the innermost first."""
 
     key: str
-    said: PolicyValue
+    innermost: PolicyValue
     overridden: tuple[PolicyValue, ...] = ()
 
 
@@ -62,11 +62,10 @@ class JobRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def call(self) -> JobCall:
-        """The job with the arguments of its command line, those of one setting in the order in which they were said."""
-        given = sorted(
-            (value.said for value in self.values if isinstance(value.said.value, tuple)), key=lambda said: said.order
-        )
-        return JobCall(self.job, tuple(argument for said in given for argument in said.value))
+        """The job with the arguments of its command line, in the order of its settings."""
+        settings = [one.innermost for one in self.values if isinstance(one.innermost.value, tuple)]
+        in_order = sorted(settings, key=lambda one: one.order)
+        return JobCall(self.job, tuple(argument for one in in_order for argument in one.value))
 
     @property
     def mode(self) -> Mode:
@@ -85,13 +84,15 @@ class JobRule(msgspec.Struct, frozen=True, kw_only=True):
         """Under which conditions it is worth running."""
         prefix = f"{WHEN}."
         conditions = {
-            value.key.removeprefix(prefix): value.said.value for value in self.values if value.key.startswith(prefix)
+            value.key.removeprefix(prefix): value.innermost.value
+            for value in self.values
+            if value.key.startswith(prefix)
         }
         known = {name: conditions.get(name.removesuffix("_ms")) for name in Trigger.__struct_fields__}
         return Trigger(**known)
 
     def _value(self, key: str, default: Any) -> Any:
-        return next((value.said.value for value in self.common if value.key == key), default)
+        return next((value.innermost.value for value in self.common if value.key == key), default)
 
 
 class TableRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,12 +124,21 @@ def rules_for(rules: Rules, table: str, *, stored: Layer | None = None, properti
     for job in rules.job_names:
         naming = [policy for policy in reaching if job in policy.layer.jobs]
         if naming:
-            jobs.append(_job_rule(job, naming, (rules.defaults, naming[0].layer, *inner)))
+            layers = (rules.defaults, naming[0].layer, *inner)
+            rule = JobRule(
+                job=job,
+                policy=naming[0].name,
+                others=tuple(policy.name for policy in naming[1:]),
+                common=layered(layers, None),
+                values=layered(layers, job),
+                held_by=_held_by(job, layers),
+            )
+            jobs.append(rule)
     asked = {rule.job for rule in jobs}
     unasked = {
-        job: tuple(said for layer in inner for said in layer.said_of(job).values())
+        job: tuple(value for layer in inner for value in layer.of_job(job).values())
         for job in rules.job_names
-        if job not in asked and any(layer.said_of(job) for layer in inner)
+        if job not in asked and any(layer.of_job(job) for layer in inner)
     }
     names = tuple(policy.name for policy in reaching)
     return TableRules(table=table, policies=names, jobs=tuple(jobs), unasked=unasked if reaching else {})
@@ -136,23 +146,11 @@ def rules_for(rules: Rules, table: str, *, stored: Layer | None = None, properti
 
 def layered(layers: Sequence[Layer], job: str | None) -> tuple[Effective, ...]:
     """The values that are in force where layers lie one within the other, the outermost first, of a job or of all (`None`)."""
-    said: dict[str, list[PolicyValue]] = {}
+    values: dict[str, list[PolicyValue]] = {}
     for layer in layers:
-        for key, one in layer.said_of(job).items():
-            said.setdefault(key, []).append(one)
-    return tuple(Effective(key, some[-1], tuple(some[-2::-1])) for key, some in said.items())
-
-
-def _job_rule(job: str, naming: Sequence[Policy], layers: Sequence[Layer]) -> JobRule:
-    of_all, of_job = layered(layers, None), layered(layers, job)
-    return JobRule(
-        job=job,
-        policy=naming[0].name,
-        others=tuple(policy.name for policy in naming[1:]),
-        common=of_all,
-        values=of_job,
-        held_by=_held_by(job, layers),
-    )
+        for key, one in layer.of_job(job).items():
+            values.setdefault(key, []).append(one)
+    return tuple(Effective(key, some[-1], tuple(some[-2::-1])) for key, some in values.items())
 
 
 def _held_by(job: str, layers: Sequence[Layer]) -> str | None:
@@ -160,17 +158,13 @@ def _held_by(job: str, layers: Sequence[Layer]) -> str | None:
         if layer.is_doubtful or job in layer.doubtful_jobs:
             whose = {LayerKind.PROPERTIES: "the table's properties", LayerKind.STORED: "the catalog's stored policies"}
             return f"{whose.get(layer.kind, layer.name)} cannot be read"
-    for layers_heard in (layers, _without_the_owner(layers)):
-        values = (*layered(layers_heard, None), *layered(layers_heard, job))
-        for value in values:
-            if value.key == ENABLED and not value.said.value:
-                return f"switched off by {value.said.source}"
+    # Against layers of the file that are about places alone, whoever may write a table has no word.
+    of_places = [layer for layer in layers if layer.kind in (LayerKind.NAMESPACE, LayerKind.TABLE)]
+    for some in (layers, of_places):
+        for value in (*layered(some, None), *layered(some, job)):
+            if value.key == ENABLED and not value.innermost.value:
+                return f"switched off by {value.innermost.source}"
     return None
-
-
-def _without_the_owner(layers: Sequence[Layer]) -> Sequence[Layer]:
-    """Layers of the file that are about places alone: whoever may write a table has no word against them."""
-    return [layer for layer in layers if layer.kind in (LayerKind.NAMESPACE, LayerKind.TABLE)]
 
 
 DRY_RUN = "--dry-run"
@@ -227,8 +221,8 @@ class NeverRun(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[str, ...]
 
     @property
-    def told(self) -> str:
-        """One line for people."""
+    def line(self) -> str:
+        """For people."""
         where = f"{self.tables[0]}{and_more(self.tables)}"
         return (
             f"no schedule runs {self.job} on {where}, which policy {self.policy!r} asks for: policy {self.decided_by!r} stands "
@@ -284,9 +278,10 @@ def never_run(rules: Rules, found: Iterable[TableRules], asking: Collection[str]
 
 def schedule_of(rules: Rules, policy: Policy) -> Schedule:
     """What a policy's schedule runs, as far as the file says it."""
-    asks = _asks(rules, policy)
-    if asks is not None:
-        return Schedule(asks=asks)
+    if policy.match:
+        return Schedule(asks="it has `match`, and which tables there are only the catalog knows")
+    if policy.submit_over_bytes is not None and {**rules.defaults.keys, **policy.layer.keys}.get(SUBMIT_OVER):
+        return Schedule(asks="it has `submit_over`, and how large tables are only the catalog knows")
     alone = msgspec.structs.replace(rules, policies=(policy,))
     found = {table: rules_for(alone, table).jobs for table in policy.tables}
     for table, jobs in found.items():
@@ -332,14 +327,6 @@ def held_by_now(found: TableRules, job: str, policy: str, now_ms: int) -> str | 
     if rule.held_by is None and rule.window is not None and not is_open(rule.window, now_ms):
         return f"its window is closed: {rule.window}"
     return rule.held_by
-
-
-def _asks(rules: Rules, policy: Policy) -> str | None:
-    if policy.match:
-        return "it has `match`, and which tables there are only the catalog knows"
-    if policy.submit_over_bytes is not None and {**rules.defaults.keys, **policy.layer.keys}.get(SUBMIT_OVER):
-        return "it has `submit_over`, and how large tables are only the catalog knows"
-    return None
 
 
 def _call(rule: JobRule) -> JobCall:

@@ -42,7 +42,7 @@ class OutsideSetting(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that was told and is not understood, or not done.
+    """Something that is said and is not understood, or not done.
 
     Attributes:
         job: whose; `None` where it is said of all jobs, or it is not clear of which.
@@ -57,25 +57,27 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class OutsideSettings(msgspec.Struct, frozen=True):
-    """What was told, taken apart."""
+    """What is said outside the configuration file."""
 
-    told: tuple[OutsideSetting, ...] = ()
+    settings: tuple[OutsideSetting, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
 def settings_of_properties(properties: Mapping[str, str]) -> OutsideSettings:
     """What the properties of a table say: `icekeep.enabled`, `icekeep.mode`, `icekeep.JOB.KEY`.
 
-    >>> settings_of_properties({"icekeep.compact.enabled": "false"}).told
+    >>> settings_of_properties({"icekeep.compact.enabled": "false"}).settings
     (OutsideSetting(job='compact', key='enabled', text='false', source='table property icekeep.compact.enabled'),)
     """
-    told, problems = [], []
+    settings, problems = [], []
     for name in sorted(properties):
-        if not _is_for_us(name) or name in _OWN_KEYS:
+        plain = name.strip().casefold()
+        # Of one that is spelled otherwise, too, it is said so: it may be an owner's wish to be left alone.
+        if not plain.startswith(PREFIX) or name in _OWN_KEYS:
             continue
         source = f"table property {name}"
         if not name.startswith(PREFIX):
-            problems.append(Problem(None, source, f"write it as {_plain(name)}: case and spaces count"))
+            problems.append(Problem(None, source, f"write it as {plain}: case and spaces count"))
             continue
         first, _, rest = name.removeprefix(PREFIX).partition(".")
         if name == f"{PREFIX}{MODE}" and properties[name].strip().lower() != Mode.OBSERVE.value:
@@ -83,14 +85,15 @@ def settings_of_properties(properties: Mapping[str, str]) -> OutsideSettings:
                 Problem(None, source, "only `observe` can be set here; what is to run, the configuration says")
             )
         elif name.removeprefix(PREFIX) in (ENABLED, MODE):
-            told.append(OutsideSetting(None, first, properties[name], source))
+            settings.append(OutsideSetting(None, first, properties[name], source))
         elif first not in OWNERS_SETTINGS:
-            problems.append(Problem(None, source, f"there is no such property; there is icekeep.enabled, {_jobs()}"))
+            known = f"icekeep.enabled, icekeep.mode, and those of a job: icekeep.{next(iter(OWNERS_SETTINGS))}.enabled"
+            problems.append(Problem(None, source, f"there is no such property; there is {known}"))
         elif (problem := refused(first, rest)) is not None:
             problems.append(Problem(first, source, problem))
         else:
-            told.append(OutsideSetting(first, rest, properties[name], source))
-    return OutsideSettings(tuple(told), tuple(problems))
+            settings.append(OutsideSetting(first, rest, properties[name], source))
+    return OutsideSettings(tuple(settings), tuple(problems))
 
 
 def refused(job: str, key: str) -> str | None:
@@ -100,16 +103,3 @@ def refused(job: str, key: str) -> str | None:
     if setting in allowed or setting in (ENABLED, WHEN):
         return None
     return f"{setting!r} cannot be set here, only in the configuration file; there is {', '.join(sorted(allowed))}"
-
-
-def _is_for_us(name: str) -> bool:
-    """Whether a property is meant for icekeep, however it is spelled: it may be an owner's wish to be left alone."""
-    return name.startswith(PREFIX) or _plain(name).startswith(PREFIX)
-
-
-def _plain(name: str) -> str:
-    return name.strip().casefold()
-
-
-def _jobs() -> str:
-    return f"icekeep.mode, and those of a job: icekeep.{next(iter(OWNERS_SETTINGS))}.enabled"

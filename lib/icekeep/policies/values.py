@@ -127,8 +127,6 @@ MODE = "mode"
 WINDOW = "window"
 WHEN = "when"
 SUBMIT_OVER = "submit_over"
-KEYS_OF_JOBS = (ENABLED, WHEN)
-"""What can be said of a job beside its settings; each condition is a key of its own, `when.small_files_over`."""
 SUBMIT_OVER_BYTES = 2 * GIB
 """What one process reads and rewrites about as soon as Spark has begun (`planning/spark/session.py`)."""
 
@@ -185,7 +183,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     is_doubtful: bool = False
     doubtful_jobs: frozenset[str] = frozenset()
 
-    def said_of(self, job: str | None) -> Mapping[str, PolicyValue]:
+    def of_job(self, job: str | None) -> Mapping[str, PolicyValue]:
         """What is said of a job, or with `None` of all."""
         return self.keys if job is None else self.jobs.get(job, {})
 

@@ -114,13 +114,6 @@ def opened_ms(window: Window, now_ms: int) -> int | None:
     return start_ms if end_ms is not None and now_ms < end_ms else None
 
 
-def opens_ms(window: Window, now_ms: int) -> int | None:
-    """When it opens next, epoch milliseconds; now where it is open, `None` where it does not within a week."""
-    if is_open(window, now_ms):
-        return now_ms
-    return next((opens for opens, closes in _around(window, now_ms) if now_ms < opens < closes), None)
-
-
 def _around(window: Window, now_ms: int, days_ahead: int = 8, days_back: int = 2) -> Iterator[tuple[int, int]]:
     """When the window opens and closes, from the days before now to some days after, in order."""
     zone = ZoneInfo(window.zone)
@@ -136,23 +129,13 @@ def _around(window: Window, now_ms: int, days_ahead: int = 8, days_back: int = 2
 def _first_instant(day: date, minute: int, zone: ZoneInfo) -> int:
     """The first instant at which the zone's clock shows this minute of a day or a later time, epoch milliseconds."""
     wanted = datetime(day.year, day.month, day.day) + minute * _MINUTE
-    early, late = sorted((wanted - _offset(wanted, zone, fold)) for fold in (0, 1))
+    offsets = [wanted.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1)]
+    early, late = (wanted - offset for offset in sorted(offsets, reverse=True))
     # Where clocks are put forward over it, neither offset shows it: the first minute after the gap lies between the two.
     instant = early
-    while instant < late and _shown(instant, zone) < wanted:
+    while instant < late and instant.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None) < wanted:
         instant += _MINUTE
     return (instant.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _offset(wanted: datetime, zone: ZoneInfo, fold: int) -> timedelta:
-    offset = wanted.replace(tzinfo=zone, fold=fold).utcoffset()
-    assert offset is not None
-    return offset
-
-
-def _shown(instant: datetime, zone: ZoneInfo) -> datetime:
-    """What the zone's clock shows at an instant, which is in UTC; neither value has a time zone."""
-    return instant.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
 
 
 def _clock(minute: int) -> str:
@@ -259,51 +242,38 @@ def is_due(trigger: Trigger, facts: Facts, now_ms: int) -> DueDecision:
     >>> is_due(Trigger(small_files_over=100, manifests_over=5), Facts(small_files=100), 0)
     DueDecision(is_due=False, why='small_files is 100, not over 100; manifests is not known')
     """
-    waits = _waits(trigger, facts, now_ms)
-    if waits is not None:
-        return DueDecision(False, waits)
-    asked = [*_asked(trigger, facts), *_asked_of_age(trigger, facts, now_ms)]
+    interval_ms, last_ms = trigger.min_interval_ms, facts.last_run_ms
+    if interval_ms is not None and last_ms is not None and now_ms - last_ms < interval_ms:
+        return DueDecision(False, f"{_ran(last_ms, now_ms)}, and min_interval is {format_span(interval_ms)}")
+    asked = [*_measured(trigger, facts), *_age(trigger, facts, now_ms)]
     if not asked:
         return DueDecision(True, "no condition is set")
     holding = [why for holds, why in asked if holds]
     return DueDecision(bool(holding), "; ".join(holding or [why for _, why in asked]))
 
 
-def _waits(trigger: Trigger, facts: Facts, now_ms: int) -> str | None:
-    """Why the job must wait although it may be worth it."""
-    interval_ms = trigger.min_interval_ms
-    if interval_ms is None or facts.last_run_ms is None or now_ms - facts.last_run_ms >= interval_ms:
-        return None
-    return f"{_ran(facts.last_run_ms, now_ms)}, and min_interval is {format_span(interval_ms)}"
-
-
-def _asked(trigger: Trigger, facts: Facts) -> list[tuple[bool, str]]:
-    asked: list[tuple[bool, str]] = []
+def _measured(trigger: Trigger, facts: Facts) -> Iterator[tuple[bool, str]]:
     for name in MEASURED:
         limit, value = getattr(trigger, f"{name}_over"), getattr(facts, name)
         if limit is None:
             continue
         if value is None:
-            asked.append((False, f"{name} is not known"))
+            yield False, f"{name} is not known"
+        elif value > limit and facts.idle:
+            yield False, f"{name} is {value:,}, over {limit:,}, but the job would do nothing: {facts.idle}"
         else:
-            holds = value > limit
-            why = f"{name} is {value:,}, {'' if holds else 'not '}over {limit:,}"
-            is_idle = holds and bool(facts.idle)
-            asked.append(
-                (holds and not is_idle, f"{why}, but the job would do nothing: {facts.idle}" if is_idle else why)
-            )
-    return asked
+            yield value > limit, f"{name} is {value:,}, {'' if value > limit else 'not '}over {limit:,}"
 
 
-def _asked_of_age(trigger: Trigger, facts: Facts, now_ms: int) -> list[tuple[bool, str]]:
-    limit_ms = trigger.age_over_ms
+def _age(trigger: Trigger, facts: Facts, now_ms: int) -> Iterator[tuple[bool, str]]:
+    limit_ms, last_ms = trigger.age_over_ms, facts.last_run_ms
     if limit_ms is None:
-        return []
-    if facts.last_run_ms is None:
-        return [(True, "no policy has run it, as far as is known")]
-    age_ms = now_ms - facts.last_run_ms
-    holds = age_ms > limit_ms
-    return [(holds, f"{_ran(facts.last_run_ms, now_ms)}, {'' if holds else 'not '}over {format_span(limit_ms)}")]
+        return
+    if last_ms is None:
+        yield True, "no policy has run it, as far as is known"
+    else:
+        holds = now_ms - last_ms > limit_ms
+        yield holds, f"{_ran(last_ms, now_ms)}, {'' if holds else 'not '}over {format_span(limit_ms)}"
 
 
 def _ran(last_run_ms: int, now_ms: int) -> str:

@@ -1,22 +1,19 @@
 """Messages to people who are at no terminal, by the library `apprise`: one address names a chat, a mailbox or a webhook.
 
-An address is a secret as a whole, since most services have their tokens in it. It is shown by `shown_address` alone, and its
-parts are cut out of what libraries log and raise.
+An address is a secret as a whole (`icekeep.secrets`). Its parts are cut out of what libraries log and raise.
 """
 
 import logging
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from icekeep.errors import TryAgainError, UnavailableError, UsageError, brought_by
 from icekeep.events import Event
-from icekeep.secrets import MASK, remember, without_secrets
+from icekeep.secrets import remember, without_secrets
 
 LIBRARY = "apprise"
 FORM = "SERVICE://..."
@@ -27,10 +24,6 @@ OUTCOMES = (SUCCESS, PARTIAL, FAILURE, RETRY, INTERRUPTED)
 """How a command may have ended, as the configuration names it under `when`."""
 
 _BY_STATUS = {0: SUCCESS, 3: PARTIAL, TryAgainError.exit_status: RETRY, 130: INTERRUPTED, 143: INTERRUPTED}
-_ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://\S+")
-_PARTS = re.compile(r"[/@?&=:#]+")
-_TOKEN = re.compile(r"(?=.*[0-9A-Z]).{8,}|.{20,}")
-"""What looks like a token, as an ordinary word of an address, such as `services` in a path, does not."""
 
 
 def outcome_of_status(exit_status: int) -> str:
@@ -87,7 +80,7 @@ def checked_receiver(url: str) -> Any:
         import apprise
     except ImportError as error:
         raise UsageError(f"{LIBRARY} is not installed; {brought_by('notify', LIBRARY)}") from error
-    _remember(url)
+    remember({"notifications[].url": url})
     asset = apprise.AppriseAsset(app_id="icekeep", app_desc="icekeep", app_url="")
     with _reasons():
         service = apprise.Apprise.instantiate(url, asset=asset)
@@ -98,35 +91,6 @@ def checked_receiver(url: str) -> Any:
     # Some take the message for HTML, and would run its lines together.
     service.notify_format = apprise.NotifyFormat.TEXT
     return service
-
-
-def is_address(text: str) -> bool:
-    """Whether a text has the form of an address; which services there are is known to `apprise` alone."""
-    return _ADDRESS.fullmatch(text) is not None
-
-
-def shown_address(url: str) -> str:
-    """An address as it may be shown: its service alone, or the reference that it is.
-
-    >>> shown_address("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"), shown_address("${SLACK_URL}")
-    ('slack://******', '${SLACK_URL}')
-    """
-    if re.fullmatch(r"\$\{\w+\}", url):
-        return url
-    match = _ADDRESS.fullmatch(url)
-    return f"{match[1]}://{MASK}" if match else MASK
-
-
-def _remember(url: str) -> None:
-    """Take note of what is secret in an address: logins, and what looks like a token, but no name of a host."""
-    remember({"url": url})
-    try:
-        host = urlsplit(url).hostname or ""
-    except ValueError:
-        host = ""
-    for part in _PARTS.split(url):
-        if _TOKEN.fullmatch(part) and not (part.lower() == host and "." in host):
-            remember({"token": part})
 
 
 @contextmanager

@@ -357,4 +357,4 @@ def test_a_broken_configuration_is_an_import_error_that_names_the_key(tmp_path):
     path.write_text("policies: [{name: n}]")
     done = run(path, ROOT / "airflow_dags")
     assert done.returncode == 1
-    assert "configuration key 'policies[0].schedule': is missing" in done.stderr
+    assert "configuration key 'policies[0].jobs': is missing" in done.stderr

@@ -116,7 +116,7 @@ def test_a_wrong_command_line_is_told_as_json_as_well(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("log: {format: xml}", "configuration key 'log.format': is 'xml'; give text or json"),
+        ("log: {format: xml}", "configuration key 'log.format': is 'xml'; there is text, json"),
         ("log: {colour: red}", "configuration key 'log.colour': there is no such key; there is format"),
         (
             "metrics: {url: x}",

@@ -14,8 +14,8 @@ from icekeep.errors import ConflictError, OutcomeUnknownError, SafetyError, TryA
 from icekeep.operations import listeners
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.shown.notification import message_of
-from icekeep.secrets import without_secrets
-from icekeep.telemetry.notifications import checked_receiver, shown_address
+from icekeep.secrets import masked, without_secrets
+from icekeep.telemetry.notifications import checked_receiver
 from kit import fake_jobs
 from kit.cases import for_each
 from kit.fake_jobs import FAILURES, JOBS, SEAMS
@@ -215,7 +215,7 @@ def test_what_cannot_be_sent_is_one_line_without_the_address_and_the_status_stay
     assert secret not in err
     said = [line for line in err.splitlines() if "cannot be notified" in line]
     assert len(said) == 1
-    assert f"{shown_address(address)} cannot be notified: {why}" in said[0]
+    assert f"{masked('notifications[0].url', address)} cannot be notified: {why}" in said[0]
     assert "the exit status is 0 all the same" in said[0]
 
 
@@ -267,7 +267,7 @@ def test_what_other_software_says_of_an_address_has_no_token_but_its_host():
         ("[{url: 'json://x', when: [sucess]}]", "'notifications[0].when[0]': is 'sucess'; did you mean 'success'?"),
         (
             "[{url: 'json://x', when: []}]",
-            "'notifications[0].when': is empty, so that nothing would be sent; give one or more of success",
+            "'notifications[0].when': is empty",
         ),
         ("[{url: 'json://x', jobs: [report]}]", "'notifications[0].jobs[0]': is 'report'; "),
         ("[{url: 'json://x', at: x}]", "'notifications[0].at': there is no such key"),

@@ -23,7 +23,7 @@ def stored(kind: str, content: object, **others: object) -> StoredPolicy:
 
 
 def said(policy: StoredPolicy) -> dict[str, str]:
-    return {one.key: one.text for one in settings_of_polaris([policy]).told}
+    return {one.key: one.text for one in settings_of_polaris([policy]).settings}
 
 
 # As in the schemas of Polaris, and in its documentation.
@@ -65,8 +65,8 @@ EXAMPLES = [
 @for_each(("kind", "content", "expected"), EXAMPLES)
 def test_each_type_says_what_its_job_is_told(kind, content, expected):
     heard = settings_of_polaris([stored(kind, content)])
-    assert {one.key: one.text for one in heard.told} == expected
-    assert {one.job for one in heard.told} == {TYPES[f"system.{kind}"]}
+    assert {one.key: one.text for one in heard.settings} == expected
+    assert {one.job for one in heard.settings} == {TYPES[f"system.{kind}"]}
     assert heard.problems == ()
     layer, problems = layer_of_settings(heard, LayerKind.STORED)
     assert (problems, layer.doubtful_jobs) == ((), frozenset())
@@ -74,7 +74,7 @@ def test_each_type_says_what_its_job_is_told(kind, content, expected):
 
 
 def test_a_policy_says_that_it_is_inherited():
-    (one,) = settings_of_polaris([stored("data-compaction", {"enable": True}, is_inherited=True)]).told
+    (one,) = settings_of_polaris([stored("data-compaction", {"enable": True}, is_inherited=True)]).settings
     assert one.source == "stored policy 'p' (inherited)"
 
 
@@ -183,7 +183,7 @@ def test_whatever_is_stored_is_read_or_told_and_says_no_more_than_it_may(kind, e
     layer, problems = layer_of_settings(settings_of_polaris([policy]), LayerKind.STORED)
     job = TYPES[kind]
     assert {*layer.jobs} <= {job}
-    names = {key.partition(".")[0] for key in layer.said_of(job)}
+    names = {key.partition(".")[0] for key in layer.of_job(job)}
     assert names <= OWNERS_SETTINGS[job] | {"enabled"}
     assert isinstance(enable, bool) or layer.doubtful_jobs == {job}
-    assert len(layer.said_of(job)) + len(problems) >= 1
+    assert len(layer.of_job(job)) + len(problems) >= 1

@@ -104,7 +104,7 @@ def test_layers_lie_one_within_the_other():
         properties=values["property"],
     )
     (rule,) = found.jobs
-    assert {one.key: one.said.source for one in rule.values} == {f"k{n}": name for n, name in enumerate(values)}
+    assert {one.key: one.innermost.source for one in rule.values} == {f"k{n}": name for n, name in enumerate(values)}
     assert [one.source for one in next(v for v in rule.values if v.key == "k3").overridden] == [
         "stored",
         "policy",
@@ -124,11 +124,11 @@ layers_of = st.lists(
 @cases(300)
 @given(outer=layers_of, inner=layers_of)
 def test_an_outer_layer_never_changes_what_an_inner_one_says(outer, inner):
-    within = {one.key: one.said for one in layered(inner, "compact")}
-    both = {one.key: one.said for one in layered([*outer, *inner], "compact")}
+    within = {one.key: one.innermost for one in layered(inner, "compact")}
+    both = {one.key: one.innermost for one in layered([*outer, *inner], "compact")}
     assert within.items() <= both.items()
     assert {key: one for key, one in both.items() if key not in within} == {
-        one.key: one.said for one in layered(outer, "compact") if one.key not in within
+        one.key: one.innermost for one in layered(outer, "compact") if one.key not in within
     }
 
 
@@ -137,7 +137,7 @@ def test_an_outer_layer_never_changes_what_an_inner_one_says(outer, inner):
 def test_each_value_is_the_innermost_that_was_said_and_the_others_are_told(chain):
     for one in layered(chain, "compact"):
         texts = [each.jobs["compact"][one.key] for each in chain if one.key in each.jobs["compact"]]
-        assert [*reversed(texts)] == [one.said, *one.overridden]
+        assert [*reversed(texts)] == [one.innermost, *one.overridden]
 
 
 PATTERNS = ("c.**", "c.sales.*", "c.sales.orders", "d.**", "*.*.orders", "c.stock.*")
@@ -282,7 +282,7 @@ def test_what_a_schedule_asks_for_and_a_policy_for_work_by_hand_decides_of_nobod
         ("weekly", tuple(sorted(names)))
     ]
     assert schedule_of(three, nightly).never_run == (both,)
-    assert both.told == (
+    assert both.line == (
         "no schedule runs compact on c.a.b and 1 more, which policy 'nightly' asks for: policy 'by-hand' stands before it, "
         "decides of that job there, and has no schedule"
     )

@@ -16,14 +16,16 @@ def test_properties_say_keys_of_jobs_and_of_all():
             "icekeep.check.when.age_over": "7d",
         }
     )
-    assert [(one.job, one.key, one.text) for one in heard.told] == [
+    assert [(one.job, one.key, one.text) for one in heard.settings] == [
         ("check", "when.age_over", "7d"),
         ("compact", "options.min-input-files", "9"),
         ("compact", "where", "day > 5"),
         (None, "enabled", "false"),
         (None, "mode", "observe"),
     ]
-    assert heard.told[0] == OutsideSetting("check", "when.age_over", "7d", "table property icekeep.check.when.age_over")
+    assert heard.settings[0] == OutsideSetting(
+        "check", "when.age_over", "7d", "table property icekeep.check.when.age_over"
+    )
     assert heard.problems == ()
 
 
@@ -76,7 +78,7 @@ def test_a_property_that_is_spelled_otherwise_holds_all_jobs(name):
 def test_whoever_may_write_a_table_does_not_say_where_files_are_deleted_nor_takes_a_guard_away(job, key):
     assert any(setting.name == key for setting in JOBS[job].settings)
     heard = settings_of_properties({f"icekeep.{job}.{key}": "true"})
-    assert (heard.told, len(heard.problems)) == ((), 1)
+    assert (heard.settings, len(heard.problems)) == ((), 1)
 
 
 def test_owners_set_only_what_the_jobs_of_policies_have():

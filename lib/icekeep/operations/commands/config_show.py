@@ -7,10 +7,8 @@ import msgspec
 from icekeep.operations.configuration.file import KEEP_MS, LOG, RUNS, CatalogSettings, Configuration
 from icekeep.operations.console.looks import TEXT
 from icekeep.operations.recording import beside_warehouse
-from icekeep.policies.values import Policy
 from icekeep.secrets import masked
 from icekeep.spec.times import format_span
-from icekeep.telemetry.notifications import shown_address
 
 _DEFAULT = "default"
 
@@ -59,17 +57,21 @@ def show_config(config: Configuration, catalogs: Iterable[CatalogSettings], envi
         for settings in catalogs
         for key in sorted(settings.properties)
     ]
-    addresses = {one.key_path for one in config.telemetry.notifications}
-    values = [
-        ValueShown(
-            one.key, shown_address(one.value) if one.key in addresses else masked(one.key, one.value), one.source
-        )
-        for one in config.written
-    ]
+    values = [ValueShown(one.key, masked(one.key, one.value), one.source) for one in config.written]
     given = {one.key for one in values}
     values += [one for one in _defaults(config, catalogs, environ) if one.key not in given]
-    shown = [_policy(policy) for policy in config.policies]
-    return ConfigShown(config.path, tuple(properties), tuple(values), tuple(shown))
+    policies = [
+        PolicyShown(
+            one.name,
+            one.schedule,
+            one.tables,
+            tuple(glob.text for glob in one.match),
+            tuple(glob.text for glob in one.excepted),
+            tuple(call.job for call in one.calls),
+        )
+        for one in config.policies
+    ]
+    return ConfigShown(config.path, tuple(properties), tuple(values), tuple(policies))
 
 
 def _defaults(
@@ -83,10 +85,3 @@ def _defaults(
         path = beside_warehouse(catalog, environ)
         place = "nothing is written down" if path is None else f"sqlite:///{path}"
         yield ValueShown(f"{RUNS}.uri", place, f"{_DEFAULT} for catalog {catalog.name}")
-
-
-def _policy(policy: Policy) -> PolicyShown:
-    match, excepted = (tuple(glob.text for glob in globs) for globs in (policy.match, policy.excepted))
-    return PolicyShown(
-        policy.name, policy.schedule, policy.tables, match, excepted, tuple(call.job for call in policy.calls)
-    )

@@ -26,7 +26,7 @@ from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.policies.resolution import Effective, JobRule, NeverRun, TableRules, never_run, rules_for
 from icekeep.policies.table_properties import Problem
-from icekeep.policies.values import MODE, WHEN, Glob, Layer, Mode, PolicyValue, Rules
+from icekeep.policies.values import MODE, WHEN, Glob, Mode, PolicyValue, Rules
 from icekeep.policies.windows import is_open
 from icekeep.rendered import Rendered
 
@@ -221,23 +221,17 @@ def validate_options(rules: Rules) -> None:
 
 def _wrong_options(rules: Rules) -> Iterator[PolicyProblem]:
     """Options that a job does not have, or that cannot take their value: nothing in the file itself says so."""
-    layers = (rules.defaults, *(policy.layer for policy in rules.policies))
-    for layer in (*layers, *rules.namespaces.values(), *rules.tables.values()):
-        yield from _wrong_options_of(layer)
-
-
-def _wrong_options_of(layer: Layer) -> Iterator[PolicyProblem]:
-    for job, values in layer.jobs.items():
-        named = JOBS[job].options
-        if named is None:
-            continue
-        options: Any = resolve(named)
-        for key, said in values.items():
-            if key.startswith(_OPTIONS):
-                try:
-                    parse_options(options, {key.removeprefix(_OPTIONS): said.text})
-                except OptionError as error:
-                    yield PolicyProblem(said.source, error.message)
+    layers = (rules.defaults, *(policy.layer for policy in rules.policies), *rules.namespaces.values())
+    for layer in (*layers, *rules.tables.values()):
+        for job, values in layer.jobs.items():
+            named = JOBS[job].options
+            for key, said in values.items():
+                if named is not None and key.startswith(_OPTIONS):
+                    options: Any = resolve(named)
+                    try:
+                        parse_options(options, {key.removeprefix(_OPTIONS): said.text})
+                    except OptionError as error:
+                        yield PolicyProblem(said.source, error.message)
 
 
 class JobExplained(Rendered, frozen=True, kw_only=True):
@@ -376,7 +370,7 @@ def _job(table: str, rule: JobRule, now_ms: int, config: Sequence[str]) -> JobEx
         state=does if rule.held_by is None else "held",
         held_because=rule.held_by,
         conditions=tuple(
-            f"{value.key.removeprefix(prefix)} {value.said.text}"
+            f"{value.key.removeprefix(prefix)} {value.innermost.text}"
             for value in rule.values
             if value.key.startswith(prefix)
         ),
@@ -403,8 +397,8 @@ def _explained(policy: str, job: str, values: Iterable[Effective]) -> Iterator[V
             policy=policy,
             job=job,
             key=value.key,
-            value=_text(value.key, value.said),
-            source=value.said.source,
+            value=_text(value.key, value.innermost),
+            source=value.innermost.source,
             overridden=tuple(f"{_text(value.key, said)} ({said.source})" for said in value.overridden),
         )
 

@@ -1,20 +1,24 @@
-"""A YAML file as a tree of entries that know the path of their key, strict where YAML is lax.
+"""A YAML file as a tree of entries that know the path of their key and their line, strict where YAML is lax.
 
-Every question to an entry (`text`, `mapping`, `whole_number` ...) either answers or raises a `ConfigError` that names the key
-and the line. Scalars keep the text that was written, so that a property `NO` or `010` reaches a catalog as it stands.
-What a value is never shows in a message or a `repr`: it may be a secret.
+`checked` holds the tree against a type and raises a `ConfigError` that names the key and the line. Scalars keep the text that was
+written, so that a property `NO` or `010` reaches a catalog as it stands. What a value is never shows in a message or a `repr`: it
+may be a secret.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 import yaml
 
+from icekeep.decoding import from_plain
 from icekeep.errors import ConfigError, UsageError
-from icekeep.spec.types import parse_bytes
 from icekeep.spelling import did_you_mean, near_words
+
+V = TypeVar("V")
 
 _MAX_DEPTH = 20
 _MIN_ENTRIES = 10_000
@@ -24,7 +28,35 @@ _PLAIN_TAGS = frozenset(
 )
 _TRUE_WORDS = frozenset({"true", "yes", "on"})
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
-_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,99}")
+_NUMBERS = frozenset({"int", "float"})
+_OF_NO_TYPE = object()
+"""A date, or a number that is too long or in a spelling that only YAML has: no type of a shape takes it."""
+
+_KINDS = {
+    "null": "no value",
+    "str": "text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "timestamp": "a date",
+    "mapping": "keys with values",
+    "sequence": "a list",
+}
+"""How an error names what it found, and below what msgspec expected."""
+_TYPES = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "keys with values",
+}
+_ERROR = re.compile(r"(.*?)(?: - at `\$([\w.\[\]]*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.{3})\]")
+_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
+_LEAST = re.compile(r"Expected `(\w+)` >= (.+)")
+_EXPECTED = re.compile(r"Expected `([\w |]+)`, got .*")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -41,102 +73,136 @@ class Entry(msgspec.Struct, frozen=True):
     def wrong(self, problem: str) -> ConfigError:
         return ConfigError(self.key_path, f"{problem} ({self.place})")
 
-    def mapping(self, known: Collection[str] | None = None) -> Mapping[str, "Entry"]:
-        """The entries below, by key; with `known`, any other key is an error."""
+    def wrong_type(self, wanted: str) -> ConfigError:
+        return self.wrong(f"should be {wanted}, but is {_KINDS.get(self.kind, self.kind)}")
+
+    def missing(self, key: str, form: str = "") -> ConfigError:
+        """The error of a key that must be below; `form` is what to give."""
+        problem = f"is missing{form and f'; give {form}'}{instead_of(key, self.mapping())}"
+        return ConfigError(f"{self.key_path}.{key}", f"{problem} ({self.place})")
+
+    def mapping(self) -> Mapping[str, "Entry"]:
         if not isinstance(self.value, Mapping):
-            raise self._wrong_type("keys with values")
-        for key, entry in self.value.items():
-            if known is not None and key not in known:
-                raise entry.unknown(key, known, ", ".join(sorted(known)))
+            raise self.wrong_type("keys with values")
         return self.value
 
-    def unknown(self, key: str, known: Collection[str], listed: str) -> ConfigError:
-        """The error of this entry, whose key is not known, with the one that may be meant, or all as `listed` has them."""
-        near = near_words(key, known)
-        return self.wrong(f"there is no such key; {did_you_mean(near) if near else f'there is {listed}'}")
-
-    def required(self, key: str, form: str = "") -> "Entry":
-        """The entry of a key that must be there; `form` is what to give, as the error says."""
-        below = self.mapping()
-        if key not in below:
-            problem = f"is missing{form and f'; give {form}'}{instead_of(key, below)}"
-            raise ConfigError(f"{self.key_path}.{key}", f"{problem} ({self.place})")
-        return below[key]
-
-    def sequence(self) -> tuple["Entry", ...]:
-        if not isinstance(self.value, tuple):
-            raise self._wrong_type("a list")
-        return self.value
+    def below(self, key: str) -> Mapping[str, "Entry"]:
+        """The entries below one of the keys; none where it is not there."""
+        found = self.mapping().get(key)
+        return {} if found is None else found.mapping()
 
     def scalar(self) -> str:
         """The text of any scalar but null, as it is written."""
         if not isinstance(self.value, str) or self.kind == "null":
-            raise self._wrong_type("a single value")
+            raise self.wrong_type("a single value")
         return self.value
 
-    def text(self, wanted: str = "text") -> str:
-        """A text; a number or a word that YAML takes for a boolean must be quoted. `wanted` is what an error asks for."""
-        if not isinstance(self.value, str) or self.kind != "str":
-            raise self._wrong_type(wanted)
-        if not self.value.strip():
-            raise self.wrong("is empty")
-        return self.value
+    def parsed(self, parse: Callable[[str], V], text: str | None = None) -> V:
+        """What a text means, by default that of a scalar; `parse` raises `UsageError` where it means nothing."""
+        try:
+            return parse(self.scalar() if text is None else text)
+        except UsageError as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise self.wrong(error.message) from None
 
-    def whole_number(self, *, minimum: int) -> int:
-        """A decimal whole number of at least `minimum`."""
-        if not isinstance(self.value, str) or self.kind != "int":
-            raise self._wrong_type("a whole number")
-        if not _WHOLE_NUMBER.fullmatch(self.value):
-            raise self.wrong("should be a whole number in decimal digits alone, with no 0 before them")
-        number = int(self.value)
-        if number < minimum:
-            raise self.wrong(f"is {number}; give a whole number of {minimum} or more")
-        return number
+    def word(self, known: Collection[str]) -> str:
+        """A text that is one of a few."""
+        text = self.scalar()
+        if text not in known:
+            raise self.wrong(f"is {text!r}; {_meant(text, known)}")
+        return text
 
-    def size(self) -> int:
-        size = parse_bytes(self.value) if isinstance(self.value, str) and self.kind == "str" else None
-        return self.whole_number(minimum=0) if size is None else size
+    def each(self) -> "tuple[Entry, ...]":
+        """The entries of a list, or the entry itself."""
+        return self.value if isinstance(self.value, tuple) else (self,)
 
-    def number(self, *, minimum: float) -> float:
-        if not isinstance(self.value, str) or self.kind not in ("int", "float") or not _NUMBER.fullmatch(self.value):
-            raise self._wrong_type("a number")
-        number = float(self.value)
-        if number < minimum:
-            raise self.wrong(f"is {self.value}; give a number of {minimum:g} or more")
-        return number
-
-    def boolean(self) -> bool:
-        if not isinstance(self.value, str) or self.kind != "bool":
-            raise self._wrong_type("true or false")
-        return self.value.lower() in _TRUE_WORDS
-
-    def nulled(self, key_path: str) -> "Entry":
-        """The same tree with null as the value of a key; unchanged where there is no such key."""
-        if self.key_path == key_path:
-            return msgspec.structs.replace(self, kind="null", value="")
+    def plain(self) -> Any:
+        """The value as a type takes it."""
         if isinstance(self.value, Mapping):
-            below = {key: entry.nulled(key_path) for key, entry in self.value.items()}
-            return msgspec.structs.replace(self, value=below)
+            return {key: entry.plain() for key, entry in self.value.items()}
         if isinstance(self.value, tuple):
-            return msgspec.structs.replace(self, value=tuple(entry.nulled(key_path) for entry in self.value))
-        return self
+            return [entry.plain() for entry in self.value]
+        match self.kind:
+            case "str":
+                return self.value
+            case "null":
+                return None
+            case "bool":
+                return self.value.lower() in _TRUE_WORDS
+            case "int" if _WHOLE_NUMBER.fullmatch(self.value):
+                return int(self.value)
+            case "float" if _NUMBER.fullmatch(self.value):
+                return float(self.value)
+        return _OF_NO_TYPE
 
-    @property
-    def is_null(self) -> bool:
-        return self.kind == "null"
 
-    def _wrong_type(self, wanted: str) -> ConfigError:
-        found = {
-            "null": "no value",
-            "str": "text",
-            "int": "a number",
-            "float": "a number",
-            "bool": "true or false",
-            "timestamp": "a date",
-            "mapping": "keys with values",
-            "sequence": "a list",
-        }.get(self.kind, self.kind)
-        return self.wrong(f"should be {wanted}, but is {found}")
+def checked(entry: Entry, shape: Any) -> Any:
+    """The value of an entry as a type; raises `ConfigError` where it, or something below it, is none."""
+    try:
+        return from_plain(entry.plain(), shape)
+    except msgspec.ValidationError as error:
+        found = _ERROR.fullmatch(str(error))
+    assert found is not None
+    for key, index in _STEP.findall(found[2] or ""):
+        shape = _type_below(shape, key)
+        if key:
+            entry = entry.mapping()[key]
+        elif index.isdigit():
+            entry = entry.each()[int(index)]
+        else:
+            # msgspec does not say below which key of a mapping with free keys.
+            for below in entry.mapping().values():
+                checked(below, shape)
+    raise _explained(found[1], entry, shape)
+
+
+def _explained(problem: str, entry: Entry, shape: Any) -> ConfigError:
+    """The error for people of what msgspec says of an entry."""
+    if match := _FIELD.fullmatch(problem):
+        if match[1] == "missing required":
+            return entry.missing(match[2])
+        known = sorted(one.encode_name for one in _fields(shape))
+        return entry.mapping()[match[2]].wrong(f"there is no such key; {_meant(match[2], known)}")
+    if match := _LEAST.fullmatch(problem):
+        return entry.wrong(f"is {entry.value}; give {_TYPES[match[1]]} of {float(match[2]):g} or more")
+    if match := _EXPECTED.fullmatch(problem):
+        expected = [one for one in match[1].split(" | ") if one != "null"]
+        title = next((one.title for one in _parts(shape) if isinstance(one, msgspec.Meta) and one.title), None)
+        wanted = title or " or ".join(_TYPES.get(one, one) for one in expected)
+        if entry.kind in _NUMBERS and not _NUMBERS.isdisjoint(expected) and entry.plain() is _OF_NO_TYPE:
+            return entry.wrong(f"should be {wanted} in decimal digits alone, with no 0 before them")
+        return entry.wrong_type(wanted)
+    # A text or a list that holds nothing: no shape asks for more of either.
+    return entry.wrong("is empty")
+
+
+def _meant(word: str, known: Collection[str]) -> str:
+    near = near_words(word, known)
+    return did_you_mean(near) if near else f"there is {', '.join(known)}"
+
+
+def _parts(shape: Any) -> Iterator[Any]:
+    """A type, or the types that it joins, and what is said beside them."""
+    if get_origin(shape) is Annotated:
+        yield from shape.__metadata__
+        yield from _parts(get_args(shape)[0])
+    elif get_origin(shape) in (Union, UnionType):
+        for one in get_args(shape):
+            yield from _parts(one)
+    else:
+        yield shape
+
+
+def _fields(shape: Any) -> tuple[Any, ...]:
+    return next(msgspec.structs.fields(one) for one in _parts(shape) if hasattr(one, "__struct_fields__"))
+
+
+def _type_below(shape: Any, key: str) -> Any:
+    """The type of what lies below a key; without one of what a list, or a mapping with free keys, holds."""
+    if key:
+        return next(one.type for one in _fields(shape) if one.encode_name == key)
+    return next(get_args(one)[-1] for one in _parts(shape) if get_origin(one) in (list, dict))
 
 
 def instead_of(missing: str, given: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ written (`${NAME}`) until a catalog is opened.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,24 +16,22 @@ import msgspec
 
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
-from icekeep.names import FULL_NAME, name_of_form
-from icekeep.operations.configuration.documents import Entry, instead_of, parse_document, read_document
-from icekeep.operations.configuration.layers import span_of
-from icekeep.operations.configuration.policies import RULES_KEYS, read_rules
+from icekeep.operations.configuration.documents import Entry, checked, instead_of, parse_document, read_document
+from icekeep.operations.configuration.policies import read_rules, require_full_name
+from icekeep.operations.configuration.shape import LABEL, NAME, ConfigurationKeys
 from icekeep.operations.console.looks import FORMATS
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.policies.values import Policy, Rules
-from icekeep.secrets import is_own_file
+from icekeep.secrets import is_own_file, masked
 from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE
+from icekeep.spec.times import span_ms
 from icekeep.spec.types import DAY_MS
-from icekeep.spelling import did_you_mean, near_words
 from icekeep.telemetry.figures import OF_RUN
-from icekeep.telemetry.notifications import FAILURE, FORM, OUTCOMES, PARTIAL, is_address, shown_address
+from icekeep.telemetry.notifications import FAILURE, FORM, OUTCOMES, PARTIAL
 
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S+")
+"""Of a service for messages; which there are is known to `apprise` alone."""
 LOG, METRICS, NOTIFICATIONS = "log", "metrics", "notifications"
-NOTIFICATION_KEYS = frozenset({"url", "when", "jobs"})
-LOG_KEYS, METRICS_KEYS = frozenset({"format"}), frozenset({"file", "pushgateway", "labels"})
-LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +50,7 @@ class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
     jobs: frozenset[str] | None = None
 
     def __repr__(self) -> str:
-        return f"NotificationSettings({shown_address(self.url)!r})"
+        return f"NotificationSettings({masked(self.key_path, self.url)!r})"
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,46 +75,30 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"TelemetrySettings({self.log_format!r}, has_pushgateway={self.pushgateway is not None})"
 
 
-def read_telemetry(given: Mapping[str, Entry]) -> TelemetrySettings:
-    """What the entries `log`, `metrics` and `notifications` say; raises `ConfigError` where one is not what it must be."""
-    log = given[LOG].mapping(LOG_KEYS) if LOG in given else {}
-    metrics = given[METRICS].mapping(METRICS_KEYS) if METRICS in given else {}
+def _telemetry(document: Entry) -> TelemetrySettings:
+    log, metrics = document.below(LOG), document.below(METRICS)
+    given = document.mapping()
     return TelemetrySettings(
-        log_format=_format(log["format"]) if "format" in log else None,
-        metrics_file=metrics["file"].text() if "file" in metrics else None,
-        pushgateway=metrics["pushgateway"].text() if "pushgateway" in metrics else None,
+        log_format=log["format"].word(FORMATS) if "format" in log else None,
+        metrics_file=metrics["file"].scalar() if "file" in metrics else None,
+        pushgateway=_property(metrics["pushgateway"]) if "pushgateway" in metrics else None,
         labels=_labels(metrics["labels"]) if "labels" in metrics else {},
-        notifications=tuple(map(_notification, given[NOTIFICATIONS].sequence())) if NOTIFICATIONS in given else (),
+        notifications=tuple(map(_notification, given[NOTIFICATIONS].each())) if NOTIFICATIONS in given else (),
     )
 
 
 def _notification(entry: Entry) -> NotificationSettings:
-    given = entry.mapping(NOTIFICATION_KEYS)
-    address = entry.required("url")
-    url = address.text()
-    if not url.startswith("${") and not is_address(url):
+    given = entry.mapping()
+    url = _property(given["url"])
+    if not url.startswith("${") and not _ADDRESS.fullmatch(url):
         # It may hold a token, so it is not repeated.
-        raise address.wrong(f"is not an address; give {FORM}, or a reference to a variable that holds one")
-    words: dict[str, frozenset[str]] = {}
-    if "when" in given:
-        words["when"] = _words(given["when"], OUTCOMES)
-    if "jobs" in given:
-        words["jobs"] = _words(given["jobs"], notifying_jobs())
-    return NotificationSettings(key_path=address.key_path, url=url, **words)
-
-
-def _words(entry: Entry, known: Collection[str]) -> frozenset[str]:
-    """A list of known words, of one at least."""
-    found, listed = set(), ", ".join(known)
-    for item in entry.sequence():
-        word = item.text()
-        if word not in known:
-            near = near_words(word, known)
-            raise item.wrong(f"is {word!r}; {did_you_mean(near) if near else f'there is {listed}'}")
-        found.add(word)
-    if not found:
-        raise entry.wrong(f"is empty, so that nothing would be sent; give one or more of {listed}")
-    return frozenset(found)
+        raise given["url"].wrong(f"is not an address; give {FORM}, or a reference to a variable that holds one")
+    words = {
+        key: frozenset(item.word(known) for item in given[key].each())
+        for key, known in (("when", OUTCOMES), ("jobs", notifying_jobs()))
+        if key in given
+    }
+    return NotificationSettings(key_path=given["url"].key_path, url=url, **words)
 
 
 def notifying_jobs() -> tuple[str, ...]:
@@ -125,18 +107,11 @@ def notifying_jobs() -> tuple[str, ...]:
     return (*JOBS, *(name for name, verb in verbs.items() if verb.changes_tables))
 
 
-def _format(entry: Entry) -> str:
-    name = entry.text()
-    if name not in FORMATS:
-        raise entry.wrong(f"is {name!r}; give {' or '.join(FORMATS)}")
-    return name
-
-
 def _labels(entry: Entry) -> dict[str, str]:
     """Names and values; those that runs have themselves are not free."""
     labels = {}
     for name, below in entry.mapping().items():
-        if not LABEL.fullmatch(name) or name.startswith("__"):
+        if not re.fullmatch(LABEL, name) or name.startswith("__"):
             raise below.wrong("is no name of a label: it holds letters, digits and underscores")
         if name in OF_RUN:
             raise below.wrong("is a label that icekeep sets itself")
@@ -146,7 +121,6 @@ def _labels(entry: Entry) -> dict[str, str]:
 
 RUNS = "runs"
 KEEP_MS = 400 * DAY_MS
-RUNS_KEYS = frozenset({"uri", "enabled", "table", "keep"})
 _DATABASES = frozenset({"sqlite", "postgresql", "postgres"})
 _GIVE = "give sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 
@@ -172,20 +146,18 @@ class RunsSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"RunsSettings(has_uri={self.uri is not None}, is_enabled={self.is_enabled}, table={self.table!r})"
 
 
-def read_runs(entry: Entry) -> RunsSettings:
-    """What the entry of `runs` says; raises `ConfigError` where that is not what it must be."""
-    given = entry.mapping(RUNS_KEYS)
+def _runs(given: Mapping[str, Entry]) -> RunsSettings:
     return RunsSettings(
-        uri=_uri(given["uri"]) if "uri" in given else None,
-        is_enabled=given["enabled"].boolean() if "enabled" in given else True,
-        table=_table(given["table"]) if "table" in given else None,
-        keep_ms=_keep_ms(given["keep"]) if "keep" in given else KEEP_MS,
+        uri=_database(given["uri"]) if "uri" in given else None,
+        is_enabled=given["enabled"].plain() if "enabled" in given else True,
+        table=given["table"].parsed(require_full_name) if "table" in given else None,
+        keep_ms=given["keep"].parsed(_keep_ms) if "keep" in given else KEEP_MS,
     )
 
 
-def _uri(entry: Entry) -> str:
+def _database(entry: Entry) -> str:
     """The address of a database, as far as it can be judged before references to environment variables are filled in."""
-    uri = entry.text()
+    uri = _property(entry)
     kind, colon, _ = uri.removeprefix("jdbc:").partition(":")
     if kind.startswith("${"):
         return uri
@@ -197,28 +169,13 @@ def _uri(entry: Entry) -> str:
     return uri
 
 
-def _keep_ms(entry: Entry) -> int:
-    keep_ms = span_of(entry)
+def _keep_ms(text: str) -> int:
+    keep_ms = span_ms(text)
     if keep_ms < DAY_MS:
-        raise entry.wrong("is less than a day, and each run would forget the others")
+        raise UsageError("is less than a day, and each run would forget the others")
     return keep_ms
 
 
-def _table(entry: Entry) -> str:
-    name = name_of_form(entry.text(), FULL_NAME)
-    if name is None:
-        raise entry.wrong(f"is {entry.text()!r}; give {FULL_NAME}")
-    return name
-
-
-KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS, NOTIFICATIONS}) | RULES_KEYS
-"""Of the file, at the top."""
-
-CURRENCY = "currency"
-CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_SCHEDULE_KEY = "schedule"
-_OF_ALL = f"defaults.{_SCHEDULE_KEY}"
-_SCHEDULE = re.compile(rf"policies\[\d+\]\.{_SCHEDULE_KEY}|{re.escape(_OF_ALL)}")
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -355,49 +312,26 @@ def parse_config(text: str, path: str = "icekeep.yaml") -> Configuration:
 def _config(document: Entry | None, path: str, checks_schedules: bool = True) -> Configuration:
     if document is None:
         return Configuration(path, {})
-    return _strictly(document, path) if checks_schedules else _without_wrong_schedules(document, path)
-
-
-def _without_wrong_schedules(document: Entry, path: str) -> Configuration:
-    wrong: dict[str, ConfigError] = {}
-    while True:
-        try:
-            config = _strictly(document, path)
-        except ConfigError as error:
-            key_path = str(error.facts["key_path"])
-            nulled = document.nulled(key_path) if _SCHEDULE.fullmatch(key_path) else document
-            if nulled == document:
-                raise
-            document, wrong[key_path] = nulled, error
-        else:
-            break
-    found = {
-        policy.name: wrong.get(f"policies[{at}].{_SCHEDULE_KEY}" if _SCHEDULE_KEY in policy.layer.keys else _OF_ALL)
-        for at, policy in enumerate(config.policies)
-    }
-    errors = {name: error for name, error in found.items() if error is not None}
-    return msgspec.structs.replace(config, wrong_schedules=errors)
-
-
-def _strictly(document: Entry, path: str) -> Configuration:
-    given = document.mapping(KEYS)
+    read = checked(document, ConfigurationKeys)
+    given = document.mapping()
     catalogs = _catalogs(given["catalogs"]) if "catalogs" in given else {}
-    prices = _prices(given["prices"]) if "prices" in given else None
-    if RUNS in given and "uri" in given[RUNS].mapping():
-        _property(given[RUNS].required("uri"))
-    runs = read_runs(given[RUNS]) if RUNS in given else RunsSettings()
-    if METRICS in given and "pushgateway" in given[METRICS].mapping():
-        _property(given[METRICS].required("pushgateway"))
-    for one in given[NOTIFICATIONS].sequence() if NOTIFICATIONS in given else ():
-        _property(one.required("url"))
-    written = tuple(_written(entry for key, entry in given.items() if key not in ("catalogs", "policies")))
-    return Configuration(path, catalogs, read_rules(given, catalogs), prices, runs, read_telemetry(given), written)
+    wrong_schedules: dict[str, ConfigError] = {}
+    return Configuration(
+        path,
+        catalogs,
+        read_rules(document, catalogs, None if checks_schedules else wrong_schedules),
+        read.prices if "prices" in given else None,
+        _runs(document.below(RUNS)),
+        _telemetry(document),
+        tuple(_written(entry for key, entry in given.items() if key not in ("catalogs", "policies"))),
+        wrong_schedules,
+    )
 
 
 def _written(entries: Iterable[Entry]) -> Iterator[ConfiguredValue]:
     for entry in entries:
         if isinstance(entry.value, str):
-            yield ConfiguredValue(entry.key_path, "null" if entry.is_null else entry.value, entry.place)
+            yield ConfiguredValue(entry.key_path, "null" if entry.kind == "null" else entry.value, entry.place)
         else:
             yield from _written(entry.value.values() if isinstance(entry.value, Mapping) else entry.value)
 
@@ -408,22 +342,17 @@ def _catalogs(entry: Entry) -> dict[str, CatalogSettings]:
         if not is_catalog_name(name):
             raise below.wrong("a catalog's name holds letters, digits, dashes and underscores")
         properties = {key: _property(item) for key, item in below.mapping().items()}
-        if not below.required("type").scalar().strip():
-            raise below.required("type").wrong("is empty")
+        if "type" not in properties:
+            raise below.missing("type")
+        if not properties["type"].strip():
+            raise below.mapping()["type"].wrong("is empty")
         sources = {key: item.place for key, item in below.mapping().items()}
         catalogs[name] = CatalogSettings(name, properties, sources, has_placeholders=True)
     return catalogs
 
 
 def is_catalog_name(name: str) -> bool:
-    return CATALOG_NAME.fullmatch(name) is not None
-
-
-def _prices(entry: Entry) -> Prices:
-    given = entry.mapping({*Prices.__struct_fields__})
-    numbers = {name: below.number(minimum=0) for name, below in given.items() if name != CURRENCY}
-    currency = {CURRENCY: given[CURRENCY].text()} if CURRENCY in given else {}
-    return Prices(**numbers, **currency)  # type: ignore[arg-type]
+    return re.fullmatch(NAME, name) is not None
 
 
 def _property(entry: Entry) -> str:

@@ -3,19 +3,20 @@
 Both are read to the same values by the settings of the jobs, so that what a property of a table says is what the file says.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from icekeep.errors import UsageError
+from icekeep.errors import ConfigError, UsageError
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.setting_values import read_setting, setting_arguments
+from icekeep.operations.configuration.shape import DEPLOY_MODES, KEYS_OF_ALL_JOBS
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
+from icekeep.policies.resolution import parse_schedule
 from icekeep.policies.table_properties import OutsideSetting, OutsideSettings, Problem
-from icekeep.policies.values import ENABLED, KEYS_OF_JOBS, MODE, WHEN, WINDOW, Layer, LayerKind, Mode, PolicyValue
+from icekeep.policies.values import ENABLED, WHEN, Layer, LayerKind, Mode, PolicyValue
 from icekeep.policies.windows import (
-    CONDITIONS,
     DAY_MINUTES,
     DAYS,
     Window,
@@ -27,38 +28,32 @@ from icekeep.policies.windows import (
 from icekeep.settings import Setting
 from icekeep.settings import SettingKind as SettingKind
 from icekeep.spec.times import span_ms
-
-V = TypeVar("V")
-
-KEYS = frozenset({ENABLED, MODE, WINDOW, "jobs"})
-"""What each layer of the file may say."""
-
-WINDOW_KEYS = frozenset({"from", "to", "days", "zone"})
+from icekeep.spec.types import parse_bytes
 
 _MAPPINGS = (SettingKind.OPTIONS, SettingKind.PAIRS)
 _WORDS = {"true": True, "false": False}
 
 
 def layer_of(
-    entry: Entry,
-    kind: LayerKind,
-    *,
-    name: str = "",
-    extra_keys: Collection[str] = (),
-    more: Mapping[str, PolicyValue] | None = None,
-    jobs: Entry | None = None,
+    entry: Entry, kind: LayerKind, name: str = "", wrong_schedules: dict[str, ConfigError] | None = None
 ) -> Layer:
     """What an entry of the file says; raises `ConfigError` where it says something wrong.
 
     Args:
-        extra_keys: keys that it may have beside `KEYS`; `more` is what they say.
-        jobs: its entry of jobs, where it must have one.
+        wrong_schedules: takes the error of its schedule by its name, which is none then; `None`: that is raised.
     """
-    given = entry.mapping(KEYS | {*extra_keys})
-    readers = {ENABLED: Entry.boolean, MODE: _mode, WINDOW: _window}
-    keys = {key: _policy_value(given[key], read(given[key])) for key, read in readers.items() if key in given}
-    below = given.get("jobs") if jobs is None else jobs
-    return Layer(kind=kind, name=name, keys={**keys, **(more or {})}, jobs={} if below is None else _jobs(below))
+    given, jobs = entry.mapping(), entry.below("jobs")
+    keys: dict[str, PolicyValue] = {}
+    for key, below in ((key, given[key]) for key in KEYS_OF_ALL_JOBS if key in given):
+        if key == "spark_conf":
+            keys |= {f"{key}.{one}": _policy_value(item, item.scalar()) for one, item in below.mapping().items()}
+        elif key == "schedule":
+            keys[key] = _policy_value(below, _schedule(below, name, wrong_schedules))
+        else:
+            keys[key] = _policy_value(below, _READERS.get(key, Entry.plain)(below))
+    return Layer(
+        kind=kind, name=name, keys=keys, jobs={job: _job(job, jobs[job]) for job in POLICY_JOBS if job in jobs}
+    )
 
 
 def layer_of_settings(outside: OutsideSettings, kind: LayerKind, name: str = "") -> tuple[Layer, tuple[Problem, ...]]:
@@ -66,7 +61,7 @@ def layer_of_settings(outside: OutsideSettings, kind: LayerKind, name: str = "")
     keys: dict[str, PolicyValue] = {}
     jobs: dict[str, dict[str, PolicyValue]] = {}
     problems = list(outside.problems)
-    for one in outside.told:
+    for one in outside.settings:
         try:
             value, order = _value(one)
         except UsageError as error:
@@ -86,36 +81,16 @@ def layer_of_settings(outside: OutsideSettings, kind: LayerKind, name: str = "")
     return layer, tuple(problems)
 
 
-def source_of(entry: Entry) -> str:
-    """Where an entry stands, as people are told: the file and the key."""
-    return f"{entry.place.rpartition(', line ')[0]}: {entry.key_path}"
-
-
-def span_of(entry: Entry) -> int:
-    return _parsed(entry, entry.text("a span such as 30m, 36h or 7d"), span_ms)
-
-
-def _jobs(entry: Entry) -> dict[str, dict[str, PolicyValue]]:
-    given = entry.mapping(POLICY_JOBS)
-    return {job: _job(job, given[job]) for job in POLICY_JOBS if job in given}
-
-
 def _job(job: str, entry: Entry) -> dict[str, PolicyValue]:
     """What is said of a job. One without settings may stand there without a value."""
-    if entry.is_null:
+    if entry.kind == "null":
         return {}
-    given, settings = entry.mapping(), {setting.name: setting for setting in JOBS[job].settings}
-    for key, below in given.items():
-        if key not in settings and key not in KEYS_OF_JOBS:
-            known = f"{', '.join(sorted(settings))}; and beside them {', '.join(KEYS_OF_JOBS)}"
-            raise below.unknown(key, [*settings, *KEYS_OF_JOBS], known)
-    found: dict[str, PolicyValue] = {}
+    given, found = entry.mapping(), {}
     if ENABLED in given:
-        found[ENABLED] = _policy_value(given[ENABLED], given[ENABLED].boolean())
-    if WHEN in given:
-        for key, below in given[WHEN].mapping(CONDITIONS).items():
-            found[f"{WHEN}.{key}"] = _policy_value(below, _condition(key, below))
-    for order, setting in enumerate(settings.values()):
+        found[ENABLED] = _policy_value(given[ENABLED], given[ENABLED].plain())
+    for key, below in entry.below(WHEN).items():
+        found[f"{WHEN}.{key}"] = _policy_value(below, below.parsed(partial(parse_condition, key)))
+    for order, setting in enumerate(JOBS[job].settings):
         if setting.name in given:
             found |= _setting(setting, order, given[setting.name])
     return found
@@ -157,47 +132,73 @@ def _value(given: OutsideSetting) -> tuple[Any, int]:
 
 
 def _policy_value(entry: Entry, value: Any, order: int = 0) -> PolicyValue:
-    return PolicyValue(_text(entry, value), value, source_of(entry), order)
-
-
-def _text(entry: Entry, value: Any) -> str:
     if isinstance(value, Window):
-        return str(value)
-    if isinstance(entry.value, tuple):
-        return ", ".join(str(item.value) for item in entry.value)
-    return str(entry.value)
+        text = str(value)
+    elif value is None:
+        text = "null"
+    else:
+        text = ", ".join(str(item.value) for item in entry.each())
+    source = f"{entry.place.rpartition(', line ')[0]}: {entry.key_path}"
+    return PolicyValue(text, value, source, order)
 
 
-def _condition(name: str, entry: Entry) -> int | float:
-    return _parsed(entry, entry.scalar(), partial(parse_condition, name))
+def _files(entry: Entry) -> tuple[str, ...]:
+    """One file, or a list of them, each as spark-submit takes it."""
+    for item in entry.each():
+        if not item.scalar().strip():
+            raise item.wrong("is empty")
+        if "," in item.scalar():
+            raise item.wrong("holds a comma; give several files as a list")
+    return tuple(item.scalar() for item in entry.each())
 
 
-def _mode(entry: Entry) -> Mode:
-    text = entry.text()
-    known = [mode.value for mode in Mode]
-    if text not in known:
-        raise entry.wrong(f"{text!r} is no mode; there is {', '.join(known)}")
-    return Mode(text)
+def _size(entry: Entry) -> int | None:
+    size: int | None = parse_bytes(entry.scalar()) if entry.kind == "str" else entry.plain()
+    if size is None and entry.kind != "null":
+        raise entry.wrong("should be a whole number of bytes, or a size such as 2GiB")
+    return size
+
+
+def _schedule(entry: Entry, name: str, wrong: dict[str, ConfigError] | None) -> str | None:
+    if entry.kind == "null":
+        return None
+    try:
+        if entry.kind != "str":
+            raise entry.wrong_type("text")
+        return entry.parsed(parse_schedule)
+    except ConfigError as error:
+        if wrong is None:
+            raise
+        wrong[name] = error
+        return None
 
 
 def _window(entry: Entry) -> Window:
-    given = entry.mapping(WINDOW_KEYS)
-    minutes = {key: _parsed(given[key], given[key].scalar(), parse_clock) for key in ("from", "to") if key in given}
+    given = entry.mapping()
+    minutes = {key: given[key].parsed(parse_clock) for key in ("from", "to") if key in given}
     if minutes.get("from") == DAY_MINUTES or minutes.get("to") == 0:
         raise entry.wrong("opens at 24:00 or closes at 00:00; write midnight as `from: 00:00` or `to: 24:00`")
     if len({*minutes.values()}) < len(minutes):
         raise entry.wrong("opens and closes at the same time of the day; give two, or leave both out for the whole day")
-    days = tuple(range(len(DAYS)))
-    if "days" in given:
-        days = tuple(sorted({_parsed(item, item.text(), parse_day) for item in given["days"].sequence()}))
-        if not days:
-            raise given["days"].wrong(f"is empty; there is {', '.join(DAYS)}")
-    zone = _parsed(given["zone"], given["zone"].text(), parse_zone) if "zone" in given else "UTC"
-    return Window(from_minute=minutes.get("from", 0), to_minute=minutes.get("to", DAY_MINUTES), days=days, zone=zone)
+    days = {item.parsed(parse_day) for item in given["days"].each()} if "days" in given else range(len(DAYS))
+    zone = given["zone"].parsed(parse_zone) if "zone" in given else "UTC"
+    return Window(
+        from_minute=minutes.get("from", 0),
+        to_minute=minutes.get("to", DAY_MINUTES),
+        days=tuple(sorted(days)),
+        zone=zone,
+    )
 
 
-def _parsed(entry: Entry, text: str, parse: Callable[[str], V]) -> V:
-    try:
-        return parse(text)
-    except UsageError as error:
-        raise entry.wrong(error.message) from None
+_READERS: Mapping[str, Callable[[Entry], Any]] = {
+    "mode": lambda entry: Mode(entry.word([mode.value for mode in Mode])),
+    "window": _window,
+    "retry_delay": lambda entry: entry.parsed(span_ms),
+    "timeout": lambda entry: entry.parsed(span_ms),
+    "deploy_mode": lambda entry: entry.word(DEPLOY_MODES),
+    "py_files": _files,
+    "archives": _files,
+    "files": _files,
+    "submit_over": _size,
+}
+"""Of keys of a layer; what others say is their value."""

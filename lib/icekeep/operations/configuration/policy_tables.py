@@ -36,7 +36,11 @@ def resolve_table(
         NotFoundError: the catalog stores policies, and has no such table.
         UnavailableError: the catalog is out of reach.
     """
-    stored, problems = _stored(catalog, identifier)
+    stored: Layer | None = None
+    problems: tuple[Problem, ...] = ()
+    if isinstance(catalog, StoresPolicies):
+        policies = settings_of_polaris(catalog.stored_policies(identifier))
+        stored, problems = layer_of_settings(policies, LayerKind.STORED, catalog.name)
     if properties is None:
         unread = Problem(None, "table properties", "the table's metadata cannot be read")
         outside = OutsideSettings(problems=(unread,))
@@ -65,9 +69,3 @@ def require_file(config: Configuration) -> str:
             f"there is no configuration ({CONFIG_PLACES}), and so there are no policies; make one, or name a file with --config"
         )
     return config.path
-
-
-def _stored(catalog: Catalog, identifier: Identifier) -> tuple[Layer | None, tuple[Problem, ...]]:
-    if not isinstance(catalog, StoresPolicies):
-        return None, ()
-    return layer_of_settings(settings_of_polaris(catalog.stored_policies(identifier)), LayerKind.STORED, catalog.name)

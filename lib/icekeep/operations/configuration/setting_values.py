@@ -4,7 +4,10 @@ Text is checked as far as that needs no table; a scheduler that only reads the c
 """
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from icekeep.errors import ExpressionError, UsageError
 from icekeep.names import NAME_IN_CATALOG, name_of_form, split_names
@@ -52,33 +55,19 @@ def parse_option(text: str) -> tuple[str, str]:
 
 
 def read_setting(setting: Setting, entry: "Entry") -> tuple[str, ...]:
-    """The command line arguments that say what an entry of a policy says."""
+    """The command line arguments that say what an entry of a policy says, which has the type that its shape asks for."""
     match setting.kind:
-        case SettingKind.SWITCH:
-            return (setting.flag,) if entry.boolean() else ()
         case SettingKind.OPTIONS | SettingKind.PAIRS:
-            pairs = [f"{key}={below.scalar()}" for key, below in entry.mapping().items()]
-            return tuple(f"{setting.flag}={pair}" for pair in pairs)
-        case SettingKind.NUMBER:
-            text = str(entry.whole_number(minimum=setting.minimum))
+            return tuple(f"{setting.flag}={key}={below.scalar()}" for key, below in entry.mapping().items())
+        case SettingKind.SWITCH:
+            return (setting.flag,) if entry.plain() else ()
         case SettingKind.IDS | SettingKind.NAMES | SettingKind.LOCATIONS:
-            text = _joined(setting, entry)
-        case SettingKind.TIME | SettingKind.DAYS | SettingKind.NUMBER_OR_ALL:
-            text = entry.scalar()
-            _check(setting, text, entry)
-        case SettingKind.AGE:
-            text = entry.text()
-            _check(setting, text, entry)
-        case SettingKind.FILTER | SettingKind.MANIFEST_FILTER:
-            text = entry.text()
-            try:
-                _check_filter(text)
-            except UsageError as error:
-                raise entry.wrong(error.message) from None
-        case SettingKind.TEXT | SettingKind.NAME:
-            text = entry.text()
-    # One argument, so that a value that begins with a dash is not taken for a flag.
-    return (f"{setting.flag}={text}",)
+            texts = [below.scalar() for below in entry.each()]
+            if setting.kind is SettingKind.NAMES:
+                # A comma of a name goes in quotes.
+                texts = [name_of_form(text, NAME_IN_CATALOG) or text for text in texts]
+            entry = msgspec.structs.replace(entry, kind="str", value=",".join(texts))
+    return entry.parsed(partial(setting_arguments, setting))
 
 
 def setting_arguments(setting: Setting, text: str, name: str = "") -> tuple[str, ...]:
@@ -96,42 +85,16 @@ def setting_arguments(setting: Setting, text: str, name: str = "") -> tuple[str,
     if not text:
         raise UsageError("is empty")
     if setting.kind in (SettingKind.FILTER, SettingKind.MANIFEST_FILTER):
-        _check_filter(text)
+        # Only a filter needs the parser of filters.
+        from icekeep.spec.filters.parsing import parse_where
+
+        try:
+            parse_where(text, moment_ms=0)
+        except ExpressionError as error:
+            raise UsageError(error.message) from None
     parse_setting(setting, text, now_ms=0)
+    # One argument, so that a value that begins with a dash is not taken for a flag.
     return (f"{setting.flag}={text}",)
-
-
-def _joined(setting: Setting, entry: "Entry") -> str:
-    """The values of a list, as the command line takes them."""
-    items = entry.sequence()
-    if not items:
-        raise entry.wrong("is empty")
-    if setting.kind is SettingKind.IDS:
-        return ",".join(str(below.whole_number(minimum=0)) for below in items)
-    texts = [below.text() for below in items]
-    if setting.kind is SettingKind.NAMES:
-        # A comma of a name goes in quotes.
-        texts = [name_of_form(text, NAME_IN_CATALOG) or text for text in texts]
-    text = ",".join(texts)
-    _check(setting, text, entry)
-    return text
-
-
-def _check(setting: Setting, text: str, entry: "Entry") -> None:
-    try:
-        parse_setting(setting, text, now_ms=0)
-    except UsageError as error:
-        raise entry.wrong(error.message) from None
-
-
-def _check_filter(text: str) -> None:
-    # Only a filter needs the parser of filters.
-    from icekeep.spec.filters.parsing import parse_where
-
-    try:
-        parse_where(text, moment_ms=0)
-    except ExpressionError as error:
-        raise UsageError(error.message) from None
 
 
 def _span(text: str, minimum: int) -> int:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, metadata
 from platform import python_version_tuple
+from typing import TypeVar
 
 import msgspec
 
@@ -22,10 +23,13 @@ from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE, heap_bytes,
 from icekeep.planning.spark.executors import UNKNOWN_VERSION, described_process
 from icekeep.planning.spark.session import OLDEST_JAVA, java_program
 from icekeep.rendered import Rendered
+from icekeep.secrets import masked
 from icekeep.spec.types import SECOND_MS, format_bytes
 from icekeep.storage.base import DeleteStatus, DirectoryStorage
 from icekeep.storage.locations import AZURE, GCS, HDFS, S3, is_location, parse_location, store_kind
-from icekeep.telemetry.notifications import checked_receiver, shown_address
+from icekeep.telemetry.notifications import checked_receiver
+
+V = TypeVar("V")
 
 OK, WRONG, UNAVAILABLE, NOT_TRIED = "ok", "wrong", "unavailable", "not-tried"
 
@@ -68,18 +72,24 @@ class Notes:
 
     def look(self, about: str, check: str, look: Callable[[], str]) -> bool:
         """Look at something: what it says is well, what it raises is not. Returns whether it is well."""
+        return self.ask(about, check, lambda: (look(), True)) is not None
+
+    def ask(self, about: str, check: str, look: Callable[[], tuple[str, V]]) -> V | None:
+        """The same for a look that brings something back beside what it says; `None` where it is not well."""
+        found = None
         try:
-            status, message = OK, look()
+            status = OK
+            message, found = look()
         except NotTried as reason:
             status, message = NOT_TRIED, str(reason)
         except Exception as failure:  # noqa: BLE001 - whatever is raised is what was to be found out
             ours = our_error(failure)
             status = UNAVAILABLE if isinstance(ours, TryAgainError) else WRONG
             message = one_line(ours or failure) + (_OUT_OF_REACH if isinstance(ours, UnavailableError) else "")
-        self.tell(about, check, status, message)
-        return status == OK
+        self.add(about, check, status, message)
+        return found
 
-    def tell(self, about: str, check: str, status: str, message: str) -> None:
+    def add(self, about: str, check: str, status: str, message: str) -> None:
         self._findings.append(Finding(about=about, check=check, status=status, message=message))
 
     def result(self, elapsed_ms: int) -> DoctorResult:
@@ -130,7 +140,7 @@ class Requirement(msgspec.Struct, frozen=True):
         found = _RELEASE.match(version)
         if found is None:
             return True
-        return all(_COMPARE[sign](*_same_length(found[1], release)) for sign, release in self.bounds)
+        return all(_COMPARE[sign](_release(found[1]), _release(release)) for sign, release in self.bounds)
 
     def problem(self, version: str | None) -> str | None:
         """What is wrong with the installed version, `None` for no package, and what to do; `None` where nothing is."""
@@ -157,7 +167,7 @@ def parse_requirement(text: str, machine: str) -> Requirement | None:
     if machines and machine not in machines:
         return None
     below = _PYTHON_BELOW.search(marker)
-    if below is not None and not _COMPARE["<"](*_same_length(".".join(python_version_tuple()[:2]), below[1])):
+    if below is not None and _release(".".join(python_version_tuple()[:2])) >= _release(below[1]):
         return None
     extra = _EXTRA.search(marker)
     return Requirement(match[1], tuple(_BOUND.findall(match[2])), extra[1] if extra else "")
@@ -202,12 +212,12 @@ def needed_extras(properties: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _same_length(left: str, right: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Numbers of releases to compare: 4.0 is as new as 4."""
-    parts = [[int(part) for part in text.split(".")] for text in (left, right)]
-    length = max(map(len, parts))
-    one, other = (tuple(part + [0] * (length - len(part))) for part in parts)
-    return one, other
+def _release(text: str) -> tuple[int, ...]:
+    """The number of a release, to compare: 4.0 is as new as 4."""
+    parts = [int(part) for part in text.split(".")]
+    while parts and not parts[-1]:
+        parts.pop()
+    return tuple(parts)
 
 
 DRIVER = "driver"
@@ -228,13 +238,13 @@ def look_at_driver(notes: Notes, needs: Needs | None, environ: Mapping[str, str]
     notes.look(DRIVER, "python", partial(checked_python, described_process(())["python"], needs))
     if needs is None:
         reason = "icekeep runs from a zip or a checkout and is not installed as a package"
-        notes.tell(DRIVER, "packages", NOT_TRIED, f"{reason}, so the releases that it needs are not known")
+        notes.add(DRIVER, "packages", NOT_TRIED, f"{reason}, so the releases that it needs are not known")
     else:
         look_at_packages(notes, DRIVER, (*needs.of(""), *(needs.of(SPARK_EXTRA) if has_spark else ())))
     if has_spark:
         notes.look(DRIVER, "java", partial(checked_java, environ))
     else:
-        notes.tell(DRIVER, "spark", NOT_TRIED, _NO_SPARK)
+        notes.add(DRIVER, "spark", NOT_TRIED, _NO_SPARK)
 
 
 def look_at_packages(notes: Notes, about: str, requirements: Sequence[Requirement]) -> None:
@@ -245,15 +255,14 @@ def look_at_packages(notes: Notes, about: str, requirements: Sequence[Requiremen
         version = versions[requirement.package]
         problem = requirement.problem(version)
         if problem is not None:
-            notes.tell(about, f"package {requirement.package}", WRONG, problem)
+            notes.add(about, f"package {requirement.package}", WRONG, problem)
         else:
             well.append(f"{requirement.package} {version or '(of no known version)'}")
     if well:
-        notes.tell(about, "packages", OK, ", ".join(well))
+        notes.add(about, "packages", OK, ", ".join(well))
 
 
 def checked_python(version: str, needs: Needs | None) -> str:
-    """What is said of this Python."""
     if needs is not None and not needs.python.allows(version):
         raise UsageError(f"Python is {version}, and icekeep needs {needs.python.range}")
     return version
@@ -262,7 +271,6 @@ def checked_python(version: str, needs: Needs | None) -> str:
 def checked_java(
     environ: Mapping[str, str], run: Callable[..., "subprocess.CompletedProcess[str]"] = subprocess.run
 ) -> str:
-    """What is said of Java."""
     if SUBMITTED_VARIABLE in environ:
         raise NotTried("spark-submit has started Java already; what it is stands with the executors")
     program = java_program(environ)
@@ -281,7 +289,6 @@ def checked_java(
 
 
 def checked_java_version(version: str, where: str) -> str:
-    """What is said of a release of Java."""
     major = int(re.split(r"\D", version.removeprefix("1."))[0])
     if major < OLDEST_JAVA:
         raise UsageError(
@@ -355,7 +362,13 @@ def remove_own(storage: DirectoryStorage, directory: str, drawn: str) -> None:
 
 def absent(storage: DirectoryStorage, *directories: str) -> tuple[str, ...]:
     """Those of some directories that are not there, and so would be made by a file below them."""
-    return tuple(each for each in directories if _is_absent(storage, each))
+    found = []
+    for each in directories:
+        # What cannot be looked at is left as it is.
+        with suppress(IcekeepError):
+            if not storage.directory_exists(each):
+                found.append(each)
+    return tuple(found)
 
 
 def remove_empty(storage: DirectoryStorage, directories: Iterable[str]) -> None:
@@ -363,14 +376,6 @@ def remove_empty(storage: DirectoryStorage, directories: Iterable[str]) -> None:
     for each in directories:
         with suppress(IcekeepError):
             storage.remove_directory(each)
-
-
-def _is_absent(storage: DirectoryStorage, directory: str) -> bool:
-    try:
-        return not storage.directory_exists(directory)
-    except IcekeepError:
-        # What cannot be looked at is left as it is.
-        return False
 
 
 def _remove_directories(storage: DirectoryStorage, directory: str) -> None:
@@ -385,7 +390,7 @@ def look_at_notifications(
     notes: Notes, notifications: Sequence[NotificationSettings], environ: Mapping[str, str]
 ) -> None:
     for one in notifications:
-        notes.look(NOTIFICATIONS, shown_address(one.url), partial(_checked, one, environ))
+        notes.look(NOTIFICATIONS, masked(one.key_path, one.url), partial(_checked, one, environ))
 
 
 def _checked(one: NotificationSettings, environ: Mapping[str, str]) -> str:

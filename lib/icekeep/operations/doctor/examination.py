@@ -1,7 +1,4 @@
-"""The command `doctor` and its function, and Spark's executors: one check after the other, and none ends the others.
-
-The checks of executors need PySpark, and import it when they start.
-"""
+"""The command `doctor` and its function, and Spark's executors: one check after the other, and none ends the others."""
 
 import os
 import platform
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from icekeep.catalog.base import Catalog, Identifier, validate_namespace
 from icekeep.errors import NotFoundError, UsageError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
-from icekeep.formats.machine import processors_count
+from icekeep.formats.machine import processors_count, task_memory_bytes
 from icekeep.names import split_name
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import NOTIFICATIONS, NotificationSettings
@@ -32,6 +29,7 @@ from icekeep.operations.doctor.driver import (
     ahead_ms,
     checked_clock,
     checked_java_version,
+    configured_memory,
     look_at_driver,
     look_at_notifications,
     machine_memory,
@@ -48,27 +46,25 @@ from icekeep.operations.doctor.places import (
     look_at_records,
     look_at_store,
 )
-from icekeep.operations.jobs import resolve
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.recording import records_of
 from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE, heap_bytes, python_memory
 from icekeep.planning.spark.executors import ExecutorAnswer, described_process, executor_answers, executor_processes
 from icekeep.planning.spark.failures import GIVE_ALL, GIVE_PACKAGE
-from icekeep.planning.spark.session import SparkSource, current_properties, started
+from icekeep.planning.spark.session import (
+    SparkSource,
+    check_source,
+    current_properties,
+    is_running,
+    is_started,
+    started,
+)
 from icekeep.planning.spark.workers import executor_slots, is_local
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.open import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Imported when their turn has come: they need PySpark or Arrow, and to miss these is what there is to tell.
-_LOOK_AT_EXECUTORS = "icekeep.operations.doctor.examination:look_at_executors"
-_CONFIGURED_MEMORY = "icekeep.operations.doctor.driver:configured_memory"
-_MEMORY_BYTES = "icekeep.formats.machine:task_memory_bytes"
-_CHECK_SOURCE = "icekeep.planning.spark.session:check_source"
-_IS_STARTED = "icekeep.planning.spark.session:is_started"
-_IS_RUNNING = "icekeep.planning.spark.session:is_running"
 
 
 class Configured(NamedTuple):
@@ -103,7 +99,7 @@ def doctor(
             where one is given or runs already.
     """
     if spark is not None:
-        resolve(_CHECK_SOURCE)(spark)
+        check_source(spark)
     site = _site(namespace, location)
     if catalog is None or isinstance(catalog, str):
         return _examined(
@@ -164,10 +160,10 @@ def _examined(
     if _has_executors(spark, executors):
         with _step(listener, "asking executors"), _unbroken(notes, EXECUTORS):
             packages = _packages(needs, subjects)
-            resolve(_LOOK_AT_EXECUTORS)(notes, spark, packages, places, SYSTEM)
+            look_at_executors(notes, spark, packages, places, SYSTEM)
     else:
         notes.look(DRIVER, "memory", _configured_memory)
-        notes.tell(EXECUTORS, "session", NOT_TRIED, "give --executors to start Spark and check each executor")
+        notes.add(EXECUTORS, "session", NOT_TRIED, "give --executors to start Spark and check each executor")
     return notes.result(SYSTEM.monotonic_ms() - began_ms)
 
 
@@ -212,14 +208,11 @@ def _has_executors(spark: "SparkSource", executors: bool) -> bool:
         return True
     if "pyspark" not in sys.modules:
         return False
-    return bool(resolve(_IS_STARTED)(spark) or resolve(_IS_RUNNING)())
+    return is_started(spark) or is_running()
 
 
 def _configured_memory() -> str:
-    memory: str = resolve(_CONFIGURED_MEMORY)(
-        current_properties(os.environ), processors_count(), resolve(_MEMORY_BYTES)(1)
-    )
-    return memory
+    return configured_memory(current_properties(os.environ), processors_count(), task_memory_bytes(1))
 
 
 def _packages(needs: Needs | None, subjects: Sequence[DoctorCatalog]) -> list[str]:
@@ -242,7 +235,7 @@ def _unbroken(notes: Notes, about: str) -> Iterator[None]:
     try:
         yield
     except Exception as failure:  # noqa: BLE001 - one thing that cannot be looked at says nothing of the others
-        notes.tell(about, "all else", WRONG, f"it cannot be checked: {one_line(failure)}")
+        notes.add(about, "all else", WRONG, f"it cannot be checked: {one_line(failure)}")
 
 
 EXECUTORS = "executors"
@@ -260,22 +253,19 @@ def look_at_executors(
         packages: what icekeep takes here, and executors need too.
         places: what each executor has to reach.
     """
-    sessions: list[SparkSession] = []
-    if not notes.look(EXECUTORS, "session", partial(_session, source, sessions)):
+    spark = notes.ask(EXECUTORS, "session", partial(_session, source))
+    if spark is None:
         return
-    (spark,) = sessions
     properties, master = dict(spark.sparkContext.getConf().getAll()), spark.sparkContext.master
     slots = executor_slots(spark)
     if not is_local(spark):
         notes.look(EXECUTORS, "memory settings", partial(settings_memory, properties, master, slots))
     packages = [_OURS, *packages]
-    found: list[dict[str, Any]] = []
-    if not notes.look(EXECUTORS, "python", partial(_asked, spark, packages, found)):
-        return
-    if look_at_differences(notes, described_process(packages), found):
-        seen: list[ExecutorAnswer] = []
+    found = notes.ask(EXECUTORS, "python", partial(_processes, spark, packages))
+    if found is not None and look_at_differences(notes, described_process(packages), found):
         began_ms = runtime.now_ms()
-        if not notes.look(EXECUTORS, "answers", partial(_seen, spark, places, seen)):
+        seen = notes.ask(EXECUTORS, "answers", partial(_answers, spark, places))
+        if seen is None:
             return
         look_at_clocks(notes, seen, began_ms, runtime.now_ms())
         look_at_reach(notes, seen, places)
@@ -293,9 +283,9 @@ def look_at_differences(notes: Notes, ours: Mapping[str, Any], found: Sequence[M
         for problem in package_problems(package, version, found)
     ]
     for package, problem in problems:
-        notes.tell(EXECUTORS, f"package {package}", WRONG, problem)
+        notes.add(EXECUTORS, f"package {package}", WRONG, problem)
     if not problems:
-        notes.tell(EXECUTORS, "packages", OK, "the same on all executors as on this machine")
+        notes.add(EXECUTORS, "packages", OK, "the same on all executors as on this machine")
     return all(one["packages"][_OURS] is not None for one in found)
 
 
@@ -326,38 +316,34 @@ def look_at_reach(notes: Notes, seen: Sequence[ExecutorAnswer], places: Sequence
     for number, place in enumerate(places):
         problems = {one.host: one.problems[number] for one in seen if one.problems[number]}
         for host, problem in problems.items():
-            notes.tell(f"store {place.location}", "reached by executors", UNAVAILABLE, f"{host}: {problem}")
+            notes.add(f"store {place.location}", "reached by executors", UNAVAILABLE, f"{host}: {problem}")
         if not problems:
-            notes.tell(f"store {place.location}", "reached by executors", OK, "by all that were checked")
+            notes.add(f"store {place.location}", "reached by executors", OK, "by all that were checked")
 
 
-def _session(source: SparkSource, sessions: list["SparkSession"]) -> str:
+def _session(source: SparkSource) -> tuple[str, "SparkSession"]:
     session = started(source)
-    sessions.append(session)
     context = session.sparkContext
     java = checked_java_version(str(context._jvm.java.lang.System.getProperty("java.version")), "of Spark's driver")
     slots = executor_slots(session)
-    return f"Spark {context.version}, master {context.master}, {slots} tasks at once in an executor, Java {java}"
+    text = f"Spark {context.version}, master {context.master}, {slots} tasks at once in an executor, Java {java}"
+    return text, session
 
 
-def _asked(spark: "SparkSession", packages: Sequence[str], found: list[dict[str, Any]]) -> str:
-    found += executor_processes(spark, packages, _STEP)
+def _processes(spark: "SparkSession", packages: Sequence[str]) -> tuple[str, list[dict[str, Any]]]:
+    found = executor_processes(spark, packages, _STEP)
     ours = described_process(())["python"]
-    others = sorted({f"{one['python']} on {one['host']}" for one in found if _minor(one["python"]) != _minor(ours)})
+    minor = ours.split(".")[:2]
+    others = sorted({f"{one['python']} on {one['host']}" for one in found if one["python"].split(".")[:2] != minor})
     if others:
         raise UsageError(
             f"Python is {', '.join(others)}, and {ours} here; set spark.pyspark.python to one of the same version"
         )
     hosts = {one["host"] for one in found}
     versions = sorted({one["python"] for one in found})
-    return f"{', '.join(versions)} (executors: {len(found)}, hosts: {len(hosts)})"
+    return f"{', '.join(versions)} (executors: {len(found)}, hosts: {len(hosts)})", found
 
 
-def _seen(spark: "SparkSession", places: Sequence[StorePlace], seen: list[ExecutorAnswer]) -> str:
-    asked = [(place.storage, place.location) for place in places]
-    seen += executor_answers(spark, asked, _STEP)
-    return f"icekeep can be imported (tasks: {len(seen)}, hosts: {len({one.host for one in seen})})"
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
+def _answers(spark: "SparkSession", places: Sequence[StorePlace]) -> tuple[str, list[ExecutorAnswer]]:
+    seen = executor_answers(spark, [(place.storage, place.location) for place in places], _STEP)
+    return f"icekeep can be imported (tasks: {len(seen)}, hosts: {len({one.host for one in seen})})", seen

@@ -28,7 +28,6 @@ from icekeep.errors import (
 from icekeep.operations.doctor.driver import (
     NOT_TRIED,
     STORE_GRAIN_MS,
-    WRONG,
     Needs,
     Notes,
     NotTried,
@@ -40,7 +39,6 @@ from icekeep.operations.doctor.driver import (
     remove_empty,
     remove_own,
 )
-from icekeep.operations.jobs import resolve
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
 from icekeep.runtime import SYSTEM, Runtime
@@ -49,7 +47,7 @@ from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.times import format_time
 from icekeep.spec.updates import AssertCurrentSchemaId, SetProperties
 from icekeep.spelling import counted, with_one_typo
-from icekeep.storage.base import DeleteStatus, DirectoryStorage
+from icekeep.storage.base import DeleteStatus, DirectoryStorage, Storage
 from icekeep.tables.verbs import create_table, update_schema
 
 _DATA = b"icekeep doctor\n"
@@ -167,9 +165,6 @@ class _Trial:
         return checked_clock("the store", difference_ms)
 
 
-_LOOK_AT_COMMITS = "icekeep.operations.doctor.places:look_at_commits"
-"""Imported when its turn has come: it needs Arrow."""
-
 _NAMES_SHOWN = 3
 """Of the other catalogs in a database."""
 
@@ -207,10 +202,9 @@ def look_at_opening(
     if needs is not None:
         extras = needed_extras(subject.properties).items()
         look_at_packages(notes, about, [one for extra, packages in extras for one in needs.of(extra, packages)])
-    opened: list[Catalog] = []
-    if not notes.look(about, "settings", partial(_opened, subject, opened)):
+    catalog = notes.ask(about, "settings", partial(_opened, subject))
+    if catalog is None:
         return None, False
-    (catalog,) = opened
     if not notes.look(about, "namespaces", partial(_namespaces, subject, catalog)):
         return catalog, False
     lists = notes.look(about, "tables", partial(_tables, catalog, namespace))
@@ -232,25 +226,31 @@ def look_at_catalog(
     is_by_table = location is None or (
         isinstance(catalog, RestCatalog) and site.location is None and site.namespace is not None
     )
-    places = _Places(notes, catalog)
+    reached: list[StorePlace] = []
+
+    def reach(storage: Storage, location: str) -> bool:
+        place = StorePlace(cast(DirectoryStorage, storage), location)
+        is_reached = look_at_store(notes, place, catalog.runtime)
+        if is_reached:
+            reached.append(place)
+        return is_reached
+
+    is_ready = lists
     if location is not None and not is_by_table:
-        places.look(StorePlace(cast(DirectoryStorage, catalog.storage), location))
+        is_ready = reach(catalog.storage, location) and lists
     elif site.namespace is None:
-        notes.tell(
+        notes.add(
             about, "store", NOT_TRIED, "the catalog does not say where its tables lie; give --location or --namespace"
         )
     if site.namespace is None:
         reason = "give --namespace with an existing one: a table is created in it, committed to and dropped"
-        notes.tell(about, "commit", NOT_TRIED, reason)
-    elif not lists or places.has_failed:
-        notes.tell(about, "commit", NOT_TRIED, "its namespace cannot be listed, or its store failed: see above")
+        notes.add(about, "commit", NOT_TRIED, reason)
+    elif not is_ready:
+        notes.add(about, "commit", NOT_TRIED, "its namespace cannot be listed, or its store failed: see above")
     else:
-        on_table = places.look_at_table if is_by_table else None
-        try:
-            resolve(_LOOK_AT_COMMITS)(notes, about, catalog, site.namespace, on_table)
-        except UsageError as error:
-            notes.tell(about, "commit", WRONG, error.message)
-    return tuple(places.reached)
+        on_table = (lambda table: reach(table.storage, table.metadata.location)) if is_by_table else None
+        look_at_commits(notes, about, catalog, site.namespace, on_table)
+    return tuple(reached)
 
 
 def look_at_records(notes: Notes, subject: DoctorCatalog) -> None:
@@ -259,28 +259,9 @@ def look_at_records(notes: Notes, subject: DoctorCatalog) -> None:
         notes.look(f"catalog {subject.name}", "record of runs", partial(_record_of_runs, subject.records))
 
 
-class _Places:
-    """The places of a catalog that were looked at."""
-
-    def __init__(self, notes: Notes, catalog: Catalog) -> None:
-        self._notes, self._runtime = notes, catalog.runtime
-        self.reached: list[StorePlace] = []
-        self.has_failed = False
-
-    def look(self, place: StorePlace) -> None:
-        if look_at_store(self._notes, place, self._runtime):
-            self.reached.append(place)
-        else:
-            self.has_failed = True
-
-    def look_at_table(self, table: Table) -> None:
-        self.look(StorePlace(cast(DirectoryStorage, table.storage), table.metadata.location))
-
-
-def _opened(subject: DoctorCatalog, opened: list[Catalog]) -> str:
+def _opened(subject: DoctorCatalog) -> tuple[str, Catalog]:
     catalog = subject.open()
-    opened.append(catalog)
-    return catalog.identity
+    return catalog.identity, catalog
 
 
 def _record_of_runs(records_of: Callable[[], RunRecords | None]) -> str:
@@ -345,7 +326,7 @@ _NOT_FOR_LONG = {
 
 
 def look_at_commits(
-    notes: Notes, about: str, catalog: Catalog, namespace: Identifier, on_table: Callable[[Table], None] | None
+    notes: Notes, about: str, catalog: Catalog, namespace: Identifier, on_table: Callable[[Table], object] | None
 ) -> None:
     """Create a table, let `on_table` look at it, commit to it, try to commit to what it was before, and drop it.
 

@@ -65,9 +65,9 @@ def test_a_reference_that_is_none_is_refused_when_the_file_is_read(text):
         ("policies: {}", "policies", "should be a list, but is keys with values"),
         ("runs: {where: x}", "runs.where", "there is no such key; there is enabled, keep, table, uri"),
         ("runs: {uri: 'sqlite:///${x'}", "runs.uri", "holds '${' that is no reference"),
-        ("runs: {uri: }", "runs.uri", "should be a single value, but is no value"),
+        ("runs: {uri: }", "runs.uri", "should be text, but is no value"),
         ("runs: {enabled: 1}", "runs.enabled", "should be true or false, but is a number"),
-        ("runs: {table: ops.runs}", "runs.table", "is 'ops.runs'; give CATALOG.NAMESPACE.TABLE"),
+        ("runs: {table: ops.runs}", "runs.table", "'ops.runs' is not a full name; give CATALOG.NAMESPACE.TABLE"),
         ("runs: {keep: 5}", "runs.keep", "should be a span such as 30m, 36h or 7d, but is a number"),
         (
             "runs: {uri: mysql://h/d}",

@@ -68,11 +68,11 @@ def test_what_is_in_force_for_a_table_and_where_it_stands():
     assert compact.mode is expire.mode is Mode.RUN
     assert compact.window == Window(from_minute=1320, to_minute=360, days=(0, 4), zone="Europe/Berlin")
     assert compact.trigger == Trigger(small_files_over=100, delete_ratio_over=0.1, min_interval_ms=6 * 3_600_000)
-    sources = {value.key: (value.said.text, value.said.source) for value in compact.values}
+    sources = {value.key: (value.innermost.text, value.innermost.source) for value in compact.values}
     assert sources["options.min-input-files"] == ("2", "my.yaml: policies[0].jobs.compact.options.min-input-files")
     assert sources["verify"] == ("false", "my.yaml: namespaces.prod.sales.jobs.compact.verify")
     assert sources["options.stitch"] == ("true", "my.yaml: tables.prod.sales.orders.jobs.compact.options.stitch")
-    assert [value.said.text for value in compact.common if value.key == "window"] == [
+    assert [value.innermost.text for value in compact.common if value.key == "window"] == [
         "mon,fri 22:00 to 06:00 Europe/Berlin"
     ]
     assert [rule.held_by for rule in rules_for(rules(), "dev.a.b").jobs] == [
@@ -152,7 +152,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
         ("prod.sales.*", "prod.*", "policies[0].match", "'prod.*' can match no table"),
         ("['prod.**']", "[]", "policies[1].match", "is empty"),
         ("['prod.**']", "['prod.**', 'a.b?.c']", "policies[1].match[1]", "'a.b?.c' has '?'"),
-        ("[prod.**.tmp_*]", "{}", "policies[0].except", "should be text, but is keys with values"),
+        ("[prod.**.tmp_*]", "{}", "policies[0].except", "should be text or a list, but is keys with values"),
         ("  match: prod.sales.*\n", "", "policies[0].tables", "is missing"),
         (
             "[dev.a.b]",
@@ -166,7 +166,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
             "policies[1].except",
             "'dev.**' takes table 'dev.a.b' out, which `tables` lists",
         ),
-        ("mode: observe", "mode: watch", "defaults.mode", "'watch' is no mode; there is run, observe"),
+        ("mode: observe", "mode: watch", "defaults.mode", "is 'watch'; there is run, observe"),
         (
             "mode: run",
             "mod: run",
@@ -178,13 +178,13 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
             "  dev: {",
             "  dev..a: {",
             "namespaces.dev..a",
-            "'dev..a' is no full name; give CATALOG, or CATALOG.NAMESPACE",
+            "'dev..a' is not a full name; give CATALOG or CATALOG.NAMESPACE",
         ),
         (
             "prod.sales.orders: {",
             "sales.orders: {",
             "tables.sales.orders",
-            "'sales.orders' is no full name; give CATALOG.NAM",
+            "'sales.orders' is not a full name; give CATALOG.NAM",
         ),
         (
             "  dev: {",
@@ -215,7 +215,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
             "min_interval: 6h",
             "min_interval: 6",
             "defaults.jobs.compact.when.min_interval",
-            "cannot read the duration '6'",
+            "should be a span such as 30m, 36h or 7d, but is a number",
         ),
         (
             "delete_ratio_over: 0.1",

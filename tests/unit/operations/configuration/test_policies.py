@@ -2,7 +2,7 @@ import pytest
 
 from icekeep.errors import ConfigError
 from icekeep.operations.configuration.file import parse_config
-from icekeep.operations.configuration.policies import JobCall, Policy
+from icekeep.policies.values import JobCall, Policy
 from kit.cases import for_each
 
 HEAD = "policies:\n- name: nightly\n  schedule: '0 2 * * *'\n  tables: [c.db.b, c.db.a, c.da.z]\n"
@@ -180,7 +180,7 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
         (
             ("jobs:", "deploy_mode: both\n  jobs:"),
             "policies[0].deploy_mode",
-            "'both' is no deploy mode; give client or",
+            "is 'both'; there is client, cluster",
         ),
         (("jobs:", "files: [a, 'b,c']\n  jobs:"), "policies[0].files[1]", "holds a comma"),
         (("jobs:", "submit_over: much\n  jobs:"), "policies[0].submit_over", "should be a whole number"),
