@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from icekeep.catalog.base import SwapOutcome, Table, WrappedCatalog
+from icekeep.catalog.base import SwapOutcome, Table
+from icekeep.catalog.wrappers import CatalogWrapper
 from icekeep.events import Event, StepAdvanced, StepStarted
 from icekeep.maintenance.compact.execute import STEP
 
@@ -15,7 +16,7 @@ def rewrites_files(event: Event) -> bool:
     return isinstance(event, StepStarted | StepAdvanced) and event.step == STEP
 
 
-class Beside(WrappedCatalog):
+class Beside(CatalogWrapper):
     """The catalog and the listener of one job, by which others commit in the middle of it.
 
     Attributes:

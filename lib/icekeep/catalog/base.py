@@ -2,13 +2,12 @@
 
 A catalog hands out tables and swaps their pointers; nothing else does. Loops, retries and clean-up of what a change
 wrote belong to `commit`; jobs never call `swap` themselves. Protocols beside it are for catalogs that can do more: give
-the pointers of many tables in one request, or policies that their server stores. `WrappedCatalog` is the base of
-catalogs that count, remember or rehearse what is asked of another.
+the pointers of many tables in one request, or policies that their server stores.
 """
 
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from html import escape
 from typing import Any, Protocol, runtime_checkable
 
@@ -205,18 +204,6 @@ class Unknown(msgspec.Struct, frozen=True):
 SwapOutcome = Committed | Conflict | Unknown
 
 
-def check_change(catalog: "Catalog", change: CatalogChange) -> None:
-    """Refuse what a catalog says beforehand that it does not take, before hours of work; most catalogs take everything.
-
-    Raises:
-        UnsupportedError: its server lists what it takes, and that is not among it.
-        UnavailableError: the catalog is out of reach.
-    """
-    checks = getattr(catalog, "check_change", None)
-    if checks is not None:
-        checks(change)
-
-
 class Catalog(Protocol):
     """Tables by name, in namespaces.
 
@@ -404,6 +391,28 @@ class Catalog(Protocol):
         """
 
 
+class BaseCatalog:
+    """What icekeep's own catalogs have in common; `properties` are those of the configuration."""
+
+    compares_metadata = True
+    restores_snapshots = True
+    drop_frees_metadata_names = False
+
+    def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
+        self.name = name
+        # As the operator gives it: what a server adds to the properties is not asked.
+        self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
+        self.rules = OperatorRules.of(properties)
+        self.runtime = runtime
+
+    @property
+    def garbage_collector(self) -> str | None:
+        return None
+
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 def show_catalog(catalog: Catalog) -> str:
     """The `repr` of a catalog, such as `RestCatalog(lake: rest https://host/api)`; it asks no server and holds no login."""
     warehouse = f", warehouse {masked('warehouse', catalog.warehouse)}" if catalog.warehouse else ""
@@ -524,6 +533,14 @@ def check_meant(
 
 
 @runtime_checkable
+class ChecksChanges(Protocol):
+    """A catalog that says beforehand what it does not take."""
+
+    def check_change(self, change: CatalogChange) -> None:
+        """Raise `UnsupportedError` for a change that its server does not take, `UnavailableError` where it is out of reach."""
+
+
+@runtime_checkable
 class ListsPointers(Protocol):
     """A catalog that knows all its tables at once."""
 
@@ -536,39 +553,6 @@ class ListsPointers(Protocol):
 
     def list_pointers_beside(self) -> Mapping[Identifier, Pointer | None]:
         """The same of tables of other catalogs in the same database, by the names of these catalogs and their own."""
-
-
-def lists_pointers(catalog: Catalog) -> ListsPointers | None:
-    """The catalog, if it is such a one; also where another object stands before it and passes on what it is asked."""
-    return catalog if hasattr(catalog, "list_pointers") else None  # type: ignore[return-value]
-
-
-class WrappedCatalog:
-    """All of a catalog, but that the tables that it loads and commits to are wrapped by `over`; a swap gets the plain table."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def over(self, table: Table) -> Table:
-        """A table of the catalog itself, wrapped."""
-        raise NotImplementedError  # each kind of wrapping says its own
-
-    def plain(self, table: Table) -> Table:
-        """A wrapped table as the catalog itself knows it."""
-        return msgspec.structs.replace(table, catalog=self._catalog)
-
-    def load(self, identifier: Identifier | str) -> Table:
-        return self.over(self._catalog.load(identifier))
-
-    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        outcome = self._catalog.swap(self.plain(table), requirements, updates)
-        return Committed(self.over(outcome.table)) if isinstance(outcome, Committed) else outcome
-
-    def __repr__(self) -> str:
-        return repr(self._catalog)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
 
 
 _NAMED = 3

@@ -384,7 +384,14 @@ class Database:
         except SQLAlchemyError as error:
             raise self._translated(error) from error
         with connection, _hanging_up(connection, self._answer_seconds):
-            result = self._proved(connection, work)
+            try:
+                # What fails here fails before a COMMIT was sent, and without one no transaction lands.
+                connection.begin()
+                result = work(connection)
+            except SQLAlchemyError as error:
+                with suppress(SQLAlchemyError):
+                    connection.rollback()
+                raise self._refused(error) from error
             try:
                 connection.commit()
             except Exception as error:
@@ -394,16 +401,6 @@ class Database:
                 raise self._unknown(error) from error
         self._sighting.is_seen = True
         return result
-
-    def _proved(self, connection: Connection, work: Callable[[Connection], T]) -> T:
-        """Run `work`; what fails here fails before a COMMIT was sent, and without one no transaction lands."""
-        try:
-            connection.begin()
-            return work(connection)
-        except SQLAlchemyError as error:
-            with suppress(SQLAlchemyError):
-                connection.rollback()
-            raise self._refused(error) from error
 
     def _refused(self, error: Exception) -> Exception:
         """The error for a transaction that is proved rolled back."""

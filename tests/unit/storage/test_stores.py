@@ -145,7 +145,7 @@ def test_each_spelling_of_a_store_is_told_and_stands_for_it(location):
 def test_every_scheme_has_a_backend_and_spellings_of_one_kind_share_it():
     storage = open_storage({}, SYSTEM)
     for kind, schemes in SCHEMES.items():
-        assert len({id(storage._backend(f"{scheme}://c@a/k" if kind != "file" else "/k")) for scheme in schemes}) == 1
+        assert len({id(storage.at(f"{scheme}://c@a/k" if kind != "file" else "/k")) for scheme in schemes}) == 1
     assert STORES_OF_KEYS.issubset(SCHEMES)
 
 

@@ -8,7 +8,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,10 +16,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from icekeep.catalog.base import (
+    BaseCatalog,
     Description,
     Identifier,
     NamespacesMissingError,
-    OperatorRules,
     Pointer,
     SwapOutcome,
     Table,
@@ -27,7 +27,6 @@ from icekeep.catalog.base import (
     check_meant,
     format_identifier,
     in_parts,
-    named_roots_of,
     namespace_exists,
     namespace_not_empty,
     no_such_namespace,
@@ -154,26 +153,15 @@ class Client(Protocol):
 C = TypeVar("C", bound=Client)
 
 
-class ClientCatalog(ABC, Generic[C]):
+class ClientCatalog(BaseCatalog, ABC, Generic[C]):
     """A catalog behind a client; each thread and each process has a client of its own."""
 
     restores_snapshots = False
     """A server refuses old sequence numbers, and what stands behind a metastore may be read by engines that do."""
 
-    drop_frees_metadata_names = False
-
-    @property
-    def garbage_collector(self) -> str | None:
-        """As the protocol says."""
-        return None
-
     def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
-        self.name = name
+        super().__init__(name, properties, runtime)
         self._properties = dict(properties)
-        # As the operator gives it: what a server adds to the properties is not asked.
-        self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
-        self.rules = OperatorRules.of(properties)
-        self.runtime = runtime
         self._local = threading.local()
         require(name, self.modules)
 
@@ -204,11 +192,6 @@ class ClientCatalog(ABC, Generic[C]):
             except NoSuchTable as error:
                 raise no_such_table(self, identifier) from error
 
-    @property
-    @abstractmethod
-    def compares_metadata(self) -> bool:
-        """As the protocol says."""
-
     def __repr__(self) -> str:
         return show_catalog(self)
 
@@ -237,9 +220,6 @@ class ClientCatalog(ABC, Generic[C]):
     @abstractmethod
     def default_location(self, identifier: Identifier) -> str:
         """As the protocol says."""
-
-    def locked(self, table: Table) -> AbstractContextManager[None]:
-        return nullcontext()
 
     @abstractmethod
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:

@@ -86,8 +86,6 @@ class MetastoreClient(Client, Protocol):
 class MetastoreCatalog(ClientCatalog[MetastoreClient]):
     """Tables whose pointers are entries of a metastore, with one level of namespaces."""
 
-    compares_metadata = True
-
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
         self._validate_depth(identifier[:-1])
@@ -185,7 +183,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
                 self._check_compares(client)
             return self._moved(client, change)
 
-        return replaced(table, Table(table.identifier, new, location, table.storage, self), send, self.runtime)
+        return replaced(table, Table(table.identifier, new, location, table.storage, self), send)
 
     def _register(self, table: Table) -> None:
         self._validate_depth(table.identifier[:-1])

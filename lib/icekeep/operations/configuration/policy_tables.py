@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, StoresPolicies
+from icekeep.catalog.wrappers import unwrapped
 from icekeep.errors import NotFoundError
 from icekeep.names import full_name
 from icekeep.operations.configuration.file import Configuration
@@ -68,6 +69,7 @@ def require_file(config: Configuration) -> str:
 
 
 def _stored(catalog: Catalog, identifier: Identifier) -> tuple[Layer | None, tuple[Problem, ...]]:
-    if not isinstance(catalog, StoresPolicies):
+    bare = unwrapped(catalog)
+    if not isinstance(bare, StoresPolicies):
         return None, ()
-    return layer_of_settings(settings_of_polaris(catalog.stored_policies(identifier)), LayerKind.STORED, catalog.name)
+    return layer_of_settings(settings_of_polaris(bare.stored_policies(identifier)), LayerKind.STORED, catalog.name)
