@@ -86,28 +86,20 @@ _BRINGERS = {"hive_metastore": "pyiceberg"}
 def require(catalog_name: str, modules: Iterable[str]) -> None:
     """Raise `UnsupportedError` unless the modules that a catalog's client takes are installed; none is imported."""
     for module in modules:
-        if not _is_installed(module):
-            raise UnsupportedError(
-                f"catalog {catalog_name!r} needs the Python module {module!r}{_not_brought(module)}; {_remedy(module)}",
-                module=module,
-            )
-
-
-def _remedy(module: str) -> str:
-    return f"install it with: pip install '{_EXTRAS[module]}'" if module in _EXTRAS else brought_by("catalogs")
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        # Nor is the package that it is in.
-        return False
-
-
-def _not_brought(module: str) -> str:
-    release = installed_release(_BRINGERS[module]) if module in _BRINGERS else None
-    return "" if release is None else f", which {release} does not bring"
+        try:
+            is_installed = find_spec(module) is not None
+        except ModuleNotFoundError:
+            # Nor is the package that it is in.
+            is_installed = False
+        if is_installed:
+            continue
+        release = installed_release(_BRINGERS[module]) if module in _BRINGERS else None
+        problem = "" if release is None else f", which {release} does not bring"
+        extra = _EXTRAS.get(module)
+        remedy = brought_by("catalogs") if extra is None else f"install it with: pip install '{extra}'"
+        raise UnsupportedError(
+            f"catalog {catalog_name!r} needs the Python module {module!r}{problem}; {remedy}", module=module
+        )
 
 
 def installed_release(package: str) -> str | None:
@@ -234,7 +226,15 @@ class ClientCatalog(BaseCatalog, ABC, Generic[C]):
     ) -> str:
         validate_table_identifier(identifier)
         # No client compares while it drops, so that this is looked at right before.
-        pointer = self._to_be_dropped(identifier, is_named=table_uuid is not None or metadata_location is not None)
+        pointer = None
+        try:
+            pointer = self._find(identifier)
+        except NotFoundError:
+            raise
+        except IcekeepError:
+            # An entry that says nothing of use can be dropped as it is.
+            if table_uuid is not None or metadata_location is not None:
+                raise
         if pointer is not None:
             check_meant(self, identifier, pointer, table_uuid, metadata_location)
         with self._changing(f"the drop of table {format_identifier(identifier)!r}", identifier):
@@ -244,18 +244,6 @@ class ClientCatalog(BaseCatalog, ABC, Generic[C]):
     def _drop(self, identifier: Identifier, pointer: Pointer | None) -> str | None:
         """Drop a table, whose metadata is where `pointer` says; returns as `Client.drop_table`."""
         return self._client().drop_table(identifier)
-
-    def _to_be_dropped(self, identifier: Identifier, *, is_named: bool) -> Pointer | None:
-        """Where the metadata of a table is that is to go; `None` where that is not known, and nobody says which is meant."""
-        try:
-            return self._find(identifier)
-        except NotFoundError:
-            raise
-        except IcekeepError:
-            # An entry that says nothing of use can be dropped as it is.
-            if is_named:
-                raise
-            return None
 
     @property
     def storage(self) -> Storage:

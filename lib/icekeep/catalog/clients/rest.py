@@ -6,6 +6,7 @@ as the protocol's "CommitTableRequest".
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -212,11 +213,6 @@ class RestCatalog(ClientCatalog["RestClient"]):
         return ("requests", *signs, *_OF_LOGINS.get(self._properties.get(AUTH_TYPE, ""), ()))
 
     @property
-    def uri(self) -> str:
-        """Where the server is."""
-        return self._properties.get("uri", "")
-
-    @property
     def storage(self) -> Storage:
         # The server may say where the store is.
         with self._reading():
@@ -234,17 +230,19 @@ class RestCatalog(ClientCatalog["RestClient"]):
         client = self._client()
         if not self._namespace_exists(identifier[:-1]):
             raise no_such_namespace(self, identifier[:-1])
-        if self._exists(identifier):
+        with suppress(NotFoundError):
+            self._find(identifier)
             raise table_exists(self, identifier)
         with self._changing(f"the creation of table {format_identifier(identifier)!r}"):
             try:
                 client.send_commit(identifier, request)
             except CommitRefused as error:
                 # Ours, if a request that was sent twice on the way met itself.
-                table = self._load_again(identifier, error)
-                if table.metadata.table_uuid != metadata.table_uuid:
-                    raise table_exists(self, identifier) from error
-                return table
+                with suppress(IcekeepError):
+                    table = self.load(identifier)
+                    if table.metadata.table_uuid == metadata.table_uuid:
+                        return table
+                raise table_exists(self, identifier) from error
         try:
             return self.load(identifier)
         except IcekeepError as error:
@@ -380,20 +378,27 @@ class RestCatalog(ClientCatalog["RestClient"]):
         if rejection is None:
             return Unknown(text, "")
         adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
-        if adds_snapshot and is_bad_request(error) and isinstance(rejection, UsageError) and self._may_be_stale(base):
+        if adds_snapshot and is_bad_request(error) and isinstance(rejection, UsageError) and self._has_moved_past(base):
             # No requirement names the last sequence number: many servers take one that is stale for a mistake (400).
             return Conflict(text)
         if isinstance(rejection, UnavailableError):
             rejection.was_sent = is_answered(error)
         raise rejection from error
 
-    def _may_be_stale(self, base: Table) -> bool:
-        """Whether what was made for a table may be too late, by this very commit too, if it arrived twice."""
+    def _has_moved_past(self, base: Table) -> bool:
+        """Whether a snapshot that was made for a table may have a sequence number or a first row id that is taken, or lack one.
+
+        By this very commit perhaps, if it arrived twice.
+        """
         try:
-            now = self.load(base.identifier)
+            now, before = self.load(base.identifier).metadata, base.metadata
         except IcekeepError:
             return True
-        return _has_moved_past(now.metadata, base.metadata)
+        return (
+            now.last_sequence_number > before.last_sequence_number
+            or (now.next_row_id or 0) > (before.next_row_id or 0)
+            or now.format_version > before.format_version
+        )
 
     def _landed(self, table: Table, location: str) -> SwapOutcome:
         """The table after a commit that the server has confirmed, by way of new credentials if the old ones ran out."""
@@ -405,28 +410,6 @@ class RestCatalog(ClientCatalog["RestClient"]):
             return Committed(self.load(table.identifier))
         except IcekeepError as error:
             return Unknown(f"the server committed {location!r}, but that cannot be read: {error.message}", location)
-
-    def _exists(self, identifier: Identifier) -> bool:
-        try:
-            self._find(identifier)
-        except NotFoundError:
-            return False
-        return True
-
-    def _load_again(self, identifier: Identifier, error: Exception) -> Table:
-        try:
-            return self.load(identifier)
-        except IcekeepError:
-            raise table_exists(self, identifier) from error
-
-
-def _has_moved_past(now: TableMetadata, base: TableMetadata) -> bool:
-    """Whether a snapshot that was made for `base` has a sequence number or a first row id that is taken, or lacks one."""
-    return (
-        now.last_sequence_number > base.last_sequence_number
-        or (now.next_row_id or 0) > (base.next_row_id or 0)
-        or now.format_version > base.format_version
-    )
 
 
 class TableCredentials:
