@@ -6,8 +6,7 @@ is remembered: where work fails by an error that names none, it is most likely a
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
 from icekeep.errors import IcekeepError, UnsupportedError, UsageError, brought_by
@@ -43,49 +42,27 @@ def last_read() -> str | None:
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
-_Backend = Callable[[Mapping[str, str], Runtime, VendedProperties | None], Storage]
+_EXTRAS = {S3: "s3", GCS: "gcs", AZURE: "azure", HDFS: "hdfs"}
+"""Of the package, that bring the clients of stores."""
 
 
-def _local(_: Mapping[str, str], runtime: Runtime, __: VendedProperties | None) -> Storage:
-    return LocalStorage(runtime)
-
-
-def _objects(extra: str) -> _Backend:
-    def make(properties: Mapping[str, str], runtime: Runtime, vended: VendedProperties | None) -> Storage:
-        with _brought_by(extra, "obstore"):
-            from icekeep.storage.objects.storage import ObjectStorage
-        return ObjectStorage(properties, runtime, vended)
-
-    return make
-
-
-def _hdfs(properties: Mapping[str, str], runtime: Runtime, _: VendedProperties | None) -> Storage:
-    with _brought_by("hdfs", "hdfs_native"):
-        from icekeep.storage.hdfs.storage import HdfsStorage
-    return HdfsStorage(properties, runtime)
-
-
-@contextmanager
-def _brought_by(extra: str, module: str) -> Iterator[None]:
-    """Say which extra of the package to install when the module that it brings is not there."""
+def _opened(kind: str, properties: Mapping[str, str], runtime: Runtime, vended: VendedProperties | None) -> Storage:
+    """The backend of a kind of store; raises `UsageError` where its client is not installed."""
+    if kind == FILE:
+        return LocalStorage(runtime)
+    module = "hdfs_native" if kind == HDFS else "obstore"
     try:
-        yield
+        if kind == HDFS:
+            from icekeep.storage.hdfs.storage import HdfsStorage
+        else:
+            from icekeep.storage.objects.storage import ObjectStorage
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != module:
             raise
         raise UsageError(
-            f"the client of this storage is not installed: {brought_by(extra, module)}",
-            module=module,
+            f"the client of this storage is not installed: {brought_by(_EXTRAS[kind], module)}", module=module
         ) from error
-
-
-_BACKENDS: dict[str, _Backend] = {
-    FILE: _local,
-    HDFS: _hdfs,
-    S3: _objects("s3"),
-    GCS: _objects("gcs"),
-    AZURE: _objects("azure"),
-}
+    return HdfsStorage(properties, runtime) if kind == HDFS else ObjectStorage(properties, runtime, vended)
 
 
 def open_storage(properties: Mapping[str, str], runtime: Runtime = SYSTEM, renewal: Renewal | None = None) -> Storage:
@@ -139,14 +116,14 @@ class RoutedStorage(ForwardingStorage):
         scheme = parse_location(location).scheme
         kind = store_kind(scheme)
         if kind not in self._made:
-            if kind not in _BACKENDS:
-                served = ", ".join(f"{known}:" for known in sorted(one for kind in _BACKENDS for one in SCHEMES[kind]))
+            if kind not in (FILE, *_EXTRAS):
+                served = sorted(f"{one}:" for known in (FILE, *_EXTRAS) for one in SCHEMES[known])
                 raise UnsupportedError(
-                    f"cannot reach {location!r}: storage {scheme + ':'!r} is not supported yet, only {served}",
+                    f"cannot reach {location!r}: storage {scheme + ':'!r} is not supported yet, only {', '.join(served)}",
                     location=location,
                     scheme=scheme,
                 )
-            self._made[kind] = _BACKENDS[kind](self._properties, self._runtime, self._vended)
+            self._made[kind] = _opened(kind, self._properties, self._runtime, self._vended)
         return self._made[kind]
 
 

@@ -36,41 +36,6 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-class HdfsDirectories:
-    """The part of the HDFS storage that a catalog in a directory needs beside files."""
-
-    _clients: HdfsClients
-
-    def directory_exists(self, location: str) -> bool:
-        client, place = self._clients.at(location)
-        status = status_of(client, place.path, location)
-        return status is not None and status.isdir
-
-    def make_directory(self, location: str) -> None:
-        client, place = self._clients.at(location)
-        with translated("make directory", location):
-            client.mkdirs(place.path, 0o777 & ~self._clients.umask, create_parent=True)
-
-    def remove_directory(self, location: str) -> None:
-        client, place = self._clients.at(location)
-        if not self.directory_exists(location):
-            raise MissingFileError(
-                f"cannot remove directory {location!r}: there is no such directory", location=location
-            )
-        with translated("remove directory", location):
-            client.delete(place.path, recursive=False)
-
-    def child_directories(self, location: str) -> Sequence[str]:
-        return sorted(name for name, status in self._children(location) if status.isdir and not name.startswith("."))
-
-    def child_names(self, location: str) -> Sequence[str]:
-        return sorted(name for name, _ in self._children(location))
-
-    def _children(self, location: str) -> list[tuple[str, FileStatus]]:
-        client, place = self._clients.at(location)
-        return list(entries_of(client, place.path, location))
-
-
 def status_of(client: Client, path: str, location: str) -> FileStatus | None:
     """What the NameNode knows about a path; `None` if it is not there."""
     try:
@@ -96,7 +61,7 @@ _BUFFER_BYTES = MIB
 _CALLS_AT_ONCE = 8
 
 
-class HdfsStorage(HdfsDirectories):
+class HdfsStorage:
     """Storage in HDFS, for locations with `hdfs:`; see `HdfsClients` for the properties.
 
     Files and directories get the permissions that Hadoop's clients give them, with the property
@@ -220,6 +185,35 @@ class HdfsStorage(HdfsDirectories):
         client, place = self._clients.at(location)
         status = status_of(client, place.path, location)
         return None if status is None or status.isdir else _file_info(location, status)
+
+    def directory_exists(self, location: str) -> bool:
+        client, place = self._clients.at(location)
+        status = status_of(client, place.path, location)
+        return status is not None and status.isdir
+
+    def make_directory(self, location: str) -> None:
+        client, place = self._clients.at(location)
+        with translated("make directory", location):
+            client.mkdirs(place.path, 0o777 & ~self._clients.umask, create_parent=True)
+
+    def remove_directory(self, location: str) -> None:
+        client, place = self._clients.at(location)
+        if not self.directory_exists(location):
+            raise MissingFileError(
+                f"cannot remove directory {location!r}: there is no such directory", location=location
+            )
+        with translated("remove directory", location):
+            client.delete(place.path, recursive=False)
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        return sorted(name for name, status in self._children(location) if status.isdir and not name.startswith("."))
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return sorted(name for name, _ in self._children(location))
+
+    def _children(self, location: str) -> Sequence[tuple[str, FileStatus]]:
+        client, place = self._clients.at(location)
+        return list(entries_of(client, place.path, location))
 
     def capabilities(self, location: str) -> Capabilities:
         """As `Storage.capabilities` says; tried once for each NameNode or nameservice in the life of this storage."""

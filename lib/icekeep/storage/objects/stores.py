@@ -254,7 +254,6 @@ _DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
 _NAME = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9._$-]*")
 _ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _HOST = re.compile(r"[^%\s<>\\^|`{}\[\]]+")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _REQUEST_TIMEOUT_S = 120.0
 _ALWAYS_ASK_AGAIN = datetime.fromtimestamp(0, UTC)
 """When credentials that a catalog hands out end, as the client is told: so it asks us before each request what holds now."""
@@ -458,7 +457,7 @@ def _lists_in_order(location: Location) -> bool:
 def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:
     prefixes = {S3: ("s3.", "client."), GCS: ("gcs.",), AZURE: ("adls.",)}[kind]
     for name, value in properties.items():
-        if name.startswith(prefixes) and _CONTROL.search(value):
+        if name.startswith(prefixes) and _UNSENDABLE.search(value):
             raise ConfigError(name, "has a line break or another control character, which cannot be sent; remove it")
     # A catalog that offers to sign requests may give keys as well.
     allowed = ("s3.signer", "s3.remote-signing-enabled") if properties.get("s3.access-key-id") else ()
@@ -491,7 +490,7 @@ def _s3_config(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:
         scheme, _, host = endpoint.partition("://")
         endpoint = f"{scheme}://{bucket}.{host}"
     return _given(
-        region=_stores_first(properties, "s3.region", "client.region"),
+        region=_first(properties, "s3.region", "client.region"),
         endpoint=endpoint,
         virtual_hosted_style_request=is_virtual or None,
         skip_signature=_flag(properties, "s3.anonymous"),
@@ -506,7 +505,7 @@ def _s3_credentials(properties: Mapping[str, str]) -> dict[str, Any]:
     The client would put a token that it finds in the environment beside keys that are not the environment's.
     """
     key, secret, token = (
-        _stores_first(properties, f"s3.{name}", f"client.{name}")
+        _first(properties, f"s3.{name}", f"client.{name}")
         for name in ("access-key-id", "secret-access-key", "session-token")
     )
     if bool(key) != bool(secret):
@@ -551,7 +550,7 @@ def _container_and_account(location: Location, properties: Mapping[str, str]) ->
     container, _, host = location.authority.rpartition("@")
     if container:
         return container, host.split(".", 1)[0].lower()
-    return host, _stores_first(properties, "adls.account-name", "adls.auth.shared-key.account.name") or ""
+    return host, _first(properties, "adls.account-name", "adls.auth.shared-key.account.name") or ""
 
 
 def _azure_config(account: str, location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -570,7 +569,7 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
         endpoint = f"https://{hosts[1].replace('.dfs.', '.blob.', 1)}"
     return _given(
         account_name=account or None,
-        account_key=_stores_first(properties, "adls.account-key", "adls.auth.shared-key.account.key"),
+        account_key=_first(properties, "adls.account-key", "adls.auth.shared-key.account.key"),
         sas_key=sas,
         token=properties.get("adls.token"),
         tenant_id=properties.get("adls.tenant-id"),
@@ -584,7 +583,7 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
 def _azure_credentials(location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
     """What can be renewed; a key of the account cannot."""
     names = (*(f"adls.sas-token.{host}" for host in _azure_hosts(location)), "adls.sas-token")
-    sas = _stores_first(properties, *names)
+    sas = _first(properties, *names)
     return {"sas_token": sas.removeprefix("?")} if sas else _given(token=properties.get("adls.token"))
 
 
@@ -643,10 +642,6 @@ def _checked_address(name: str, value: str, advice: str = "give it as http://HOS
 def _may_be_ip(host: str) -> bool:
     """Whether a host that is no IP address cannot be called so: its last part is a number, or it has a colon."""
     return ":" in host or host.rpartition(".")[2].isdigit()
-
-
-def _stores_first(properties: Mapping[str, str], *names: str) -> str | None:
-    return next((properties[name] for name in names if properties.get(name)), None)
 
 
 def _flag(properties: Mapping[str, str], name: str) -> bool | None:
