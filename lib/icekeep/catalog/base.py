@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from html import escape
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -412,11 +412,11 @@ class BaseCatalog:
     def locked(self, table: Table) -> AbstractContextManager[None]:
         return nullcontext()
 
-
-def show_catalog(catalog: Catalog) -> str:
-    """The `repr` of a catalog, such as `RestCatalog(lake: rest https://host/api)`; it asks no server and holds no login."""
-    warehouse = f", warehouse {masked('warehouse', catalog.warehouse)}" if catalog.warehouse else ""
-    return without_secrets(f"{type(catalog).__name__}({catalog.name}: {catalog.identity}{warehouse})")
+    def __repr__(self) -> str:
+        """Such as `RestCatalog(lake: rest https://host/api)`; it asks no server and holds no login."""
+        catalog = cast(Catalog, self)
+        warehouse = f", warehouse {masked('warehouse', catalog.warehouse)}" if catalog.warehouse else ""
+        return without_secrets(f"{type(self).__name__}({self.name}: {catalog.identity}{warehouse})")
 
 
 class NamespacesMissingError(UnsupportedError):

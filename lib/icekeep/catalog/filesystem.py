@@ -30,7 +30,6 @@ from icekeep.catalog.base import (
     namespace_exists,
     no_such_namespace,
     no_such_table,
-    show_catalog,
     table_exists,
     validate_namespace,
     validate_table_identifier,
@@ -255,9 +254,6 @@ class FilesystemCatalog(DirectoryNamespaces):
     """Tables at `<warehouse>/<namespace>/<table>`; property `warehouse`."""
 
     drop_frees_metadata_names = True
-
-    def __repr__(self) -> str:
-        return show_catalog(self)
 
     @property
     def identity(self) -> str:

@@ -28,7 +28,6 @@ from icekeep.catalog.base import (
     no_such_namespace,
     no_such_table,
     no_warehouse,
-    show_catalog,
     table_exists,
     validate_namespace,
     validate_table_identifier,
@@ -90,9 +89,6 @@ class SqlCatalog(BaseCatalog):
         self.storage = storage
         self._database = Database(name, properties)
         self._has_types: bool | None = None
-
-    def __repr__(self) -> str:
-        return show_catalog(self)
 
     @property
     def identity(self) -> str:

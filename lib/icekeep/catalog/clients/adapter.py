@@ -31,7 +31,6 @@ from icekeep.catalog.base import (
     namespace_not_empty,
     no_such_namespace,
     no_such_table,
-    show_catalog,
     table_exists,
     validate_namespace,
     validate_table_identifier,
@@ -183,9 +182,6 @@ class ClientCatalog(BaseCatalog, ABC, Generic[C]):
                 return client.describe(validate_table_identifier(identifier))
             except NoSuchTable as error:
                 raise no_such_table(self, identifier) from error
-
-    def __repr__(self) -> str:
-        return show_catalog(self)
 
     @property
     def identity(self) -> str:

@@ -501,9 +501,14 @@ class HiveClient:
     def _connected(self) -> Any:
         failed: Exception | None = None
         for address in self._addresses:
-            wire = TSocket(*_place(address))
+            server = urlsplit(address)
+            wire = TSocket(server.hostname, server.port)
+            wire.setTimeout(self._timeout_ms)
             try:
-                transport = self._transport(wire)
+                if self._has_kerberos:
+                    transport = TSaslClientTransport(wire, host=wire.host, service=self._service)
+                else:
+                    transport = TBufferedTransport(wire)
                 transport.open()
             except TTransportException as error:
                 wire.close()
@@ -517,12 +522,6 @@ class HiveClient:
             self._addresses = [address, *(other for other in self._addresses if other != address)]
             return transport
         raise failed or IcekeepBug("a metastore has no address")
-
-    def _transport(self, wire: Any) -> Any:
-        wire.setTimeout(self._timeout_ms)
-        if self._has_kerberos:
-            return TSaslClientTransport(wire, host=wire.host, service=self._service)
-        return TBufferedTransport(wire)
 
     def _stored(self, metadata: TableMetadata) -> Any:
         columns = [
@@ -543,11 +542,6 @@ class HiveClient:
         return self._types[type_.name]
 
 
-def _place(address: str) -> tuple[str | None, int | None]:
-    server = urlsplit(address)
-    return server.hostname, server.port
-
-
 def _not_let_in(error: Exception, address: str) -> Exception:
     """The error for one of a login by Kerberos; any other error as it is.
 
@@ -566,14 +560,6 @@ def _not_let_in(error: Exception, address: str) -> Exception:
         return UnavailableError(text)
     advice = "get a ticket (kinit), and compare hive.kerberos-service-name and the host in uri with the metastore's principal"
     return UsageError(f"{text}; {advice}")
-
-
-def _is_no_thrift(error: BaseException | None) -> bool:
-    """Whether an answer seems to be longer than any may be.
-
-    So looks what refuses a login without Kerberos, and the first bytes of HTTP and of TLS.
-    """
-    return isinstance(error, TTransportException) and error.type == TTransportException.SIZE_LIMIT
 
 
 class _Incomparable(Exception):
@@ -600,7 +586,9 @@ class _Connection:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._transport.close()
-        if _is_no_thrift(error):
+        # An answer that seems to be longer than any may be: so look what refuses a login without Kerberos, and the first bytes of
+        # HTTP and of TLS.
+        if isinstance(error, TTransportException) and error.type == TTransportException.SIZE_LIMIT:
             raise UsageError(
                 f"what answers at uri speaks no plain Thrift ({error}): if it is a metastore that wants a login by Kerberos, set "
                 f"{KERBEROS}=true; one that wants TLS or HTTP cannot be used; else check the port"

@@ -169,6 +169,10 @@ class ApplicablePolicy(ResponseBody):
     content: str | dict[str, Any] | None = None
     inherited: bool = False
 
+    @property
+    def content_text(self) -> str | None:
+        return msgspec.json.encode(self.content).decode() if isinstance(self.content, dict) else self.content
+
 
 class ApplicablePolicies(ListPage):
     """Those that hold for a table."""

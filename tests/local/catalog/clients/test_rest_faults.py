@@ -169,7 +169,7 @@ def test_a_server_that_is_not_reached_has_done_nothing(server, table):
         match=r"^catalog 'local' is out of reach at http://(localhost|127\.0\.0\.1):\d+: connection refused$",
     ):
         open_catalog("local", server.properties).load(EVENTS)
-    table.catalog._client().close()
+    table.catalog._client()._session.close()
     with pytest.raises(
         UnavailableError,
         match=r"^catalog 'local' is out of reach at http://(localhost|127\.0\.0\.1):\d+: connection refused$",
