@@ -12,6 +12,7 @@ from contracts.directories_contract import DirectoriesContract
 from contracts.storage_contract import StorageContract
 from icekeep.errors import (
     IcekeepBug,
+    IcekeepError,
     InvalidTableError,
     MissingFileError,
     OutcomeUnknownError,
@@ -395,3 +396,23 @@ def test_errors_of_the_system_become_errors_by_what_helps(number, kind):
 
 def test_it_is_small_when_it_travels():
     assert len(pickle.dumps(LocalStorage())) < 200
+
+
+def test_links_are_neither_children_nor_followed(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert list(LocalStorage().child_directories(str(tmp_path))) == ["a"]
+    assert list(LocalStorage().child_names(str(tmp_path))) == ["a", "link"]
+
+
+def test_a_directory_below_a_file_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(IcekeepError, match="cannot make directory") as raised:
+        LocalStorage().make_directory(f"{tmp_path}/file/below")
+    assert isinstance(raised.value, InvalidTableError)
+
+
+@for_each("use", ["directory_exists", "make_directory", "child_names", "child_directories", "remove_directory"])
+def test_directories_of_other_stores_are_refused(use):
+    with pytest.raises(UnsupportedError, match="s3://b/k"):
+        getattr(LocalStorage(), use)("s3://b/k")

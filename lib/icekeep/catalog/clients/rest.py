@@ -1,15 +1,12 @@
 """A catalog behind Iceberg's REST protocol: the server checks a commit's requirements and writes the metadata.
 
 The compare and swap is the server's, on the requirements and not on the base: a commit whose requirements still hold is
-applied to whatever is current. What that can cost is looked for after an expiration. Requirements and updates are sent
-as the protocol's "CommitTableRequest".
+applied to whatever is current. What that can cost is looked for after an expiration.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from icekeep.catalog.base import (
     Committed,
@@ -52,136 +49,18 @@ from icekeep.errors import (
 )
 from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import TableMetadata, parse_metadata
-from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.properties import is_true
-from icekeep.spec.schema import Schema, schema_to_json
-from icekeep.spec.snapshots import JsonObject, object_to_json
-from icekeep.spec.sorting import SortOrder, sort_order_to_json
 from icekeep.spec.updates import (
-    LAST_ADDED,
-    AddPartitionSpec,
-    AddSchema,
     AddSnapshot,
-    AddSortOrder,
-    AssertRefSnapshotId,
-    AssignUuid,
-    RaiseCounters,
     RemoveSnapshots,
     Requirement,
-    RestoreSnapshots,
-    SetCurrentSchema,
-    SetDefaultSortOrder,
-    SetDefaultSpec,
-    SetLocation,
-    SetProperties,
-    SetSnapshotRef,
     Update,
-    UpgradeFormatVersion,
 )
 from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage
 
 if TYPE_CHECKING:
     from icekeep.catalog.clients.rest_client import ParsedResponse, RestClient
-
-ASSERT_CREATE: Mapping[str, Any] = {"type": "assert-create"}
-"""The requirement that a table does not exist yet."""
-
-
-def commit_request(
-    identifier: Identifier, requirements: Sequence[Mapping[str, Any]], updates: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """A commit to a table; all requirements are in it, also several of one type."""
-    name = {"namespace": list(identifier[:-1]), "name": identifier[-1]}
-    return {"identifier": name, "requirements": list(requirements), "updates": list(updates)}
-
-
-def requirement_to_json(requirement: Requirement) -> dict[str, Any]:
-    """A requirement as the protocol has it."""
-    if isinstance(requirement, AssertRefSnapshotId):
-        # Null says that there must be no such reference, and the protocol wants it said.
-        return {"type": "assert-ref-snapshot-id", "ref": requirement.ref, "snapshot-id": requirement.snapshot_id}
-    return _to_json(requirement, "type")
-
-
-def updates_to_json(base: TableMetadata | None, updates: Sequence[Update]) -> list[dict[str, Any]]:
-    """Updates as the protocol has them; `base` is what they were made for, null for a new table.
-
-    Raises:
-        UnsupportedError: the protocol has no such update.
-    """
-    return [_update_to_json(base, update) for update in updates]
-
-
-def creation_updates(metadata: TableMetadata) -> list[Update]:
-    """The updates that make an empty table with this metadata out of nothing."""
-    updates: list[Update] = [AssignUuid(metadata.table_uuid)] if metadata.table_uuid is not None else []
-    updates += [
-        UpgradeFormatVersion(metadata.format_version),
-        AddSchema(metadata.schema, metadata.last_column_id),
-        SetCurrentSchema(LAST_ADDED),
-        AddPartitionSpec(metadata.spec),
-        SetDefaultSpec(LAST_ADDED),
-        AddSortOrder(metadata.sort_order),
-        SetDefaultSortOrder(LAST_ADDED),
-        SetLocation(metadata.location),
-        SetProperties(dict(metadata.properties)),
-    ]
-    return updates
-
-
-def _update_to_json(base: TableMetadata | None, update: Update) -> dict[str, Any]:
-    match update:
-        case SetSnapshotRef():
-            return {"action": "set-snapshot-ref", "ref-name": update.ref_name, **object_to_json(update.ref)}
-        case AddSchema():
-            # Deprecated, since servers work it out; but Nessie 0.99 takes no schema without it.
-            highest = max(update.schema.highest_field_id, base.last_column_id if base is not None else 0)
-            counted = update.last_column_id if update.last_column_id is not None else highest
-            return _to_json(msgspec.structs.replace(update, last_column_id=counted), "action")
-        case RestoreSnapshots():
-            raise UnsupportedError(
-                "snapshots cannot be restored through a REST catalog: a server refuses their old sequence numbers"
-            )
-        case RaiseCounters():
-            raise UnsupportedError(
-                "counters of ids cannot be raised through a REST catalog: a server works them out by itself"
-            )
-    out = _to_json(update, "action")
-    snapshot = out.get("snapshot")
-    if isinstance(snapshot, dict) and base is not None and base.format_version == 1:
-        snapshot.pop("sequence-number", None)
-    return out
-
-
-def _to_json(value: msgspec.Struct, tag_field: str) -> dict[str, Any]:
-    out: dict[str, Any] = {tag_field: type(value).__struct_config__.tag}
-    for name in value.__struct_fields__:
-        item = _item_to_json(getattr(value, name))
-        if item is not None:
-            out[name.replace("_", "-")] = item
-    if "statistics" in out:
-        # Older servers want the id beside the file that holds it.
-        out["snapshot-id"] = out["statistics"]["snapshot-id"]
-    return out
-
-
-def _item_to_json(item: Any) -> Any:
-    match item:
-        case Schema():
-            return schema_to_json(item)
-        case PartitionSpec():
-            return spec_to_json(item)
-        case SortOrder():
-            return sort_order_to_json(item)
-        case JsonObject():
-            return object_to_json(item)
-        case tuple():
-            return list(item)
-        case Mapping():
-            return dict(item)
-    return item
-
 
 _ASKED = {
     CatalogChange.COMMIT: (protocol.UPDATE_TABLE,),
@@ -226,7 +105,9 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
-        request = commit_request(identifier, [ASSERT_CREATE], updates_to_json(None, creation_updates(metadata)))
+        request = protocol.commit_request(
+            identifier, [protocol.ASSERT_CREATE], protocol.updates_to_json(None, protocol.creation_updates(metadata))
+        )
         client = self._client()
         if not self._namespace_exists(identifier[:-1]):
             raise no_such_namespace(self, identifier[:-1])
@@ -267,10 +148,10 @@ class RestCatalog(ClientCatalog["RestClient"]):
         expected = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(expected, Conflict):
             return expected
-        request = commit_request(
+        request = protocol.commit_request(
             table.identifier,
-            [requirement_to_json(requirement) for requirement in requirements],
-            updates_to_json(table.metadata, updates),
+            [protocol.requirement_to_json(requirement) for requirement in requirements],
+            protocol.updates_to_json(table.metadata, updates),
         )
         client = self._client()
         try:

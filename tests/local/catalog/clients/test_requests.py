@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pyiceberg.table import CommitTableRequest
 
-from icekeep.catalog.clients.rest import ASSERT_CREATE, creation_updates, requirement_to_json, updates_to_json
+from icekeep.catalog.clients.rest_protocol import ASSERT_CREATE, creation_updates, requirement_to_json, updates_to_json
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.spec.metadata import metadata_from_json, metadata_to_json
