@@ -398,7 +398,9 @@ class Database:
                 # Whatever is raised at the commit, by whichever layer, proves nothing about it if it is not listed.
                 if proves_refusal(error):
                     raise self._refused(error) from error
-                raise self._unknown(error) from error
+                raise OutcomeUnknownError(
+                    f"cannot tell whether {self._title} committed: {_text(error)}", **self._facts
+                ) from error
         self._sighting.is_seen = True
         return result
 
@@ -420,24 +422,21 @@ class Database:
         if path is None or not creates or self._sighting.is_seen:
             self.require()
             return self._opened()
-        self._make_directory(path)
+        directory = os.path.dirname(path)
+        if not self._makes_directory:
+            if not os.path.isdir(directory):
+                raise UsageError(f"{self._title} cannot be there: there is no directory {directory!r}", path=path)
+        else:
+            try:
+                os.makedirs(directory, exist_ok=True)
+            except OSError as error:
+                reason = (error.strerror or "").lower()
+                raise UsageError(f"cannot make the directory of {self._title}, {path!r}: {reason}") from error
         return make_engine(self._url, creates=True)
 
     @property
     def _sqlite_path(self) -> str | None:
         return file_of(self._url)
-
-    def _make_directory(self, path: str) -> None:
-        directory = os.path.dirname(path)
-        if not self._makes_directory:
-            if not os.path.isdir(directory):
-                raise UsageError(f"{self._title} cannot be there: there is no directory {directory!r}", path=path)
-            return
-        try:
-            os.makedirs(directory, exist_ok=True)
-        except OSError as error:
-            reason = (error.strerror or "").lower()
-            raise UsageError(f"cannot make the directory of {self._title}, {path!r}: {reason}") from error
 
     def _away(self) -> IcekeepError:
         """The error for a database that is not there."""
@@ -462,9 +461,6 @@ class Database:
         away = _NO_CONNECTION.search(str(getattr(error, "orig", None) or error))
         message = f"{self._title} is out of reach: {away[1]}" if away else f"{self._title} failed: {_text(error)}"
         return UnavailableError(message, **self._facts) if may_pass(error) else UsageError(message, **self._facts)
-
-    def _unknown(self, error: Exception) -> OutcomeUnknownError:
-        return OutcomeUnknownError(f"cannot tell whether {self._title} committed: {_text(error)}", **self._facts)
 
 
 def parse_url(catalog_name: str, properties: Mapping[str, str], key_path: str = "") -> URL:

@@ -105,9 +105,8 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
-        request = protocol.commit_request(
-            identifier, [protocol.ASSERT_CREATE], protocol.updates_to_json(None, protocol.creation_updates(metadata))
-        )
+        updates = protocol.updates_to_json(None, protocol.creation_updates(metadata))
+        request = protocol.commit_request(identifier, [protocol.ASSERT_CREATE], updates)
         client = self._client()
         if not self._namespace_exists(identifier[:-1]):
             raise no_such_namespace(self, identifier[:-1])
