@@ -65,10 +65,10 @@ _NO_BUCKET = ("NoSuchBucket", "The specified bucket does not exist", "ContainerN
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 411, 413, 429, 501})
 """Answers of a store, or of what stands before it, to a request that it did not carry out."""
 
-_IDENTITY_CODES = frozenset(
+IDENTITY_CODES = frozenset(
     {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "AuthenticationFailed"}
 )
-_DENIAL_CODES = frozenset({"AccessDenied", "AllAccessDisabled", "SignatureDoesNotMatch"})
+DENIAL_CODES = frozenset({"AccessDenied", "AllAccessDisabled", "SignatureDoesNotMatch"})
 _REGION_CODES = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"})
 
 
@@ -119,7 +119,7 @@ def may_be_expired(error: BaseException) -> bool:
         return False
     code = _code(error)
     refused = isinstance(error, PermissionDeniedError) or _status(error) in (400, 401, 403)
-    return refused and (not code or code in _IDENTITY_CODES)
+    return refused and (not code or code in IDENTITY_CODES)
 
 
 def is_out_of_reach(error: Exception) -> bool:
@@ -234,7 +234,7 @@ def _is_denied(error: Exception) -> bool:
     """Whether a store refuses who asks; a listing and a request that deletes many objects tell it by a status alone."""
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return True
-    return _status(error) in (401, 403) or _code(error) in _IDENTITY_CODES | _DENIAL_CODES
+    return _status(error) in (401, 403) or _code(error) in IDENTITY_CODES | DENIAL_CODES
 
 
 def _code(error: Exception) -> str:
@@ -242,7 +242,7 @@ def _code(error: Exception) -> str:
     return match[1] if match else ""
 
 
-_UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def has_roots(location: Location) -> bool:
@@ -258,7 +258,7 @@ def without_empty_parts(key: str) -> str:
 def check_key(key: str, location: str) -> None:
     """Raise `UnsupportedError` for a key that the client would change or cannot send."""
     parts = key.split("/")
-    if any(part in ("", ".", "..") for part in parts) or _UNSENDABLE.search(key):
+    if any(part in ("", ".", "..") for part in parts) or UNSENDABLE.search(key):
         raise UnsupportedError(
             f"location {location!r} cannot be used in an object store: the client would change its name; it may have no "
             "empty part (but in S3), no '.' or '..', no slash at an end and no control character",
