@@ -30,7 +30,7 @@ from icekeep.storage.base import Storage
 class CatalogWrapper:
     """All of another catalog, `inner`; a subclass says what it does otherwise.
 
-    The tables that it loads and commits to are wrapped by `over`; a swap gets the plain table.
+    The tables that it hands out are wrapped by `over`; the catalog itself gets plain ones.
     """
 
     def __init__(self, inner: Catalog) -> None:
@@ -48,8 +48,19 @@ class CatalogWrapper:
         return self.over(self.inner.load(identifier))
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        outcome = self.inner.swap(self.plain(table), requirements, updates)
+        return self._outcome(self.inner.swap(self.plain(table), requirements, updates))
+
+    def reattach(self, table: Table) -> SwapOutcome:
+        return self._outcome(self.inner.reattach(self.plain(table)))
+
+    def _outcome(self, outcome: SwapOutcome) -> SwapOutcome:
         return Committed(self.over(outcome.table)) if isinstance(outcome, Committed) else outcome
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
+        return self.over(self.inner.create(identifier, metadata))
+
+    def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
+        return self.over(self.inner.register_table(identifier, metadata_location))
 
     def __repr__(self) -> str:
         return repr(self.inner)
@@ -108,25 +119,16 @@ class CatalogWrapper:
     def describe(self, identifier: Identifier) -> Description | None:
         return self.inner.describe(identifier)
 
-    def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
-        return self.inner.create(identifier, metadata)
-
     def default_location(self, identifier: Identifier) -> str:
         return self.inner.default_location(identifier)
 
     def locked(self, table: Table) -> AbstractContextManager[None]:
         return self.inner.locked(table)
 
-    def reattach(self, table: Table) -> SwapOutcome:
-        return self.inner.reattach(table)
-
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
     ) -> str:
         return self.inner.drop(identifier, table_uuid=table_uuid, metadata_location=metadata_location)
-
-    def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
-        return self.inner.register_table(identifier, metadata_location)
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         self.inner.rename(old, new)

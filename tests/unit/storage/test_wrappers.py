@@ -5,10 +5,24 @@ import pickle
 
 import pytest
 
+from contracts.directories_contract import DirectoriesContract
+from contracts.storage_contract import StorageContract
 from icekeep.errors import IcekeepBug, MissingFileError, UnavailableError
 from icekeep.storage.base import DeleteStatus
-from icekeep.storage.wrappers import Overlay, stopping
+from icekeep.storage.wrappers import CountedStorage, Meter, Overlay, StoppingStorage, stopping
 from kit.storage import MemoryStorage
+
+
+class TestStorageWrapper(StorageContract, DirectoriesContract):
+    """What is around a storage keeps the storage's contract, streams that are looked at among it."""
+
+    @pytest.fixture
+    def storage(self):
+        return StoppingStorage(CountedStorage(MemoryStorage(), Meter()))
+
+    @pytest.fixture
+    def root(self):
+        return "memory://store/root"
 
 
 @pytest.fixture
