@@ -177,11 +177,8 @@ class ClientCatalog(BaseCatalog, ABC, Generic[C]):
 
     def describe(self, identifier: Identifier) -> Description | None:
         client = self._client()
-        with self._reading():
-            try:
-                return client.describe(validate_table_identifier(identifier))
-            except NoSuchTable as error:
-                raise no_such_table(self, identifier) from error
+        with self._reading(identifier):
+            return client.describe(validate_table_identifier(identifier))
 
     @property
     def identity(self) -> str:
@@ -270,15 +267,11 @@ class ClientCatalog(BaseCatalog, ABC, Generic[C]):
             client.rename_table(old, new)
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        in_parts(namespace)
-        with self._reading():
+        with self._reading(namespace=in_parts(namespace)):
             # A Hive metastore answers with no tables where there is no database.
             if not self._namespace_exists(namespace):
                 raise no_such_namespace(self, namespace)
-            try:
-                return sorted(self._client().list_tables(namespace))
-            except NoSuchNamespace as error:
-                raise no_such_namespace(self, namespace) from error
+            return sorted(self._client().list_tables(namespace))
 
     def list_namespaces(self) -> list[Identifier]:
         with self._reading():
@@ -379,11 +372,16 @@ class ClientCatalog(BaseCatalog, ABC, Generic[C]):
             return None
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _reading(self, table: Identifier | None = None, namespace: Identifier | None = None) -> Iterator[None]:
+        """Turn what a client raises into our errors; `table` and `namespace` must be there, where they are given."""
         try:
             yield
         except IcekeepError:
             raise
+        except NoSuchTable as error:
+            raise read_failure(error, self.name) if table is None else no_such_table(self, table) from error
+        except NoSuchNamespace as error:
+            raise read_failure(error, self.name) if namespace is None else no_such_namespace(self, namespace) from error
         except Exception as error:
             raise read_failure(error, self.name) from error
 

@@ -19,7 +19,6 @@ from icekeep.catalog.base import (
     Unknown,
     format_identifier,
     no_such_namespace,
-    no_such_table,
     table_exists,
     validate_table_identifier,
 )
@@ -29,8 +28,6 @@ from icekeep.catalog.clients.errors import (
     AUTH_TYPE,
     SIGV4,
     CommitRefused,
-    NoSuchNamespace,
-    NoSuchTable,
     TableExists,
     described,
     is_answered,
@@ -135,11 +132,9 @@ class RestCatalog(ClientCatalog["RestClient"]):
     def default_location(self, identifier: Identifier) -> str:
         validate_table_identifier(identifier)
         # Only the server knows: it is asked to prepare a table, which creates none.
-        with self._reading():
+        with self._reading(namespace=identifier[:-1]):
             try:
                 return self._client().stage_table(identifier)
-            except NoSuchNamespace as error:
-                raise no_such_namespace(self, identifier[:-1]) from error
             except TableExists as error:
                 raise table_exists(self, identifier) from error
 
@@ -173,11 +168,8 @@ class RestCatalog(ClientCatalog["RestClient"]):
     def stored_policies(self, identifier: Identifier) -> Sequence[StoredPolicy]:
         require(self.name, self.modules)
         client = self._client()
-        with self._reading():
-            try:
-                return client.applicable_policies(identifier)
-            except NoSuchTable as error:
-                raise no_such_table(self, identifier) from error
+        with self._reading(identifier):
+            return client.applicable_policies(identifier)
 
     def _drop(self, identifier: Identifier, pointer: Pointer | None) -> str | None:
         def is_another() -> bool:
@@ -216,11 +208,8 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     def _find(self, identifier: Identifier) -> Pointer:
         client = self._client()
-        with self._reading():
-            try:
-                found = client.load_table(identifier)
-            except NoSuchTable as error:
-                raise no_such_table(self, identifier) from error
+        with self._reading(identifier):
+            found = client.load_table(identifier)
         if not found.metadata_location:
             raise UnsupportedError(
                 f"the server of catalog {self.name!r} gives no metadata location of table "
@@ -238,14 +227,8 @@ class RestCatalog(ClientCatalog["RestClient"]):
         """
         require(self.name, self.modules)
         client = self._client()
-        with self._reading():
-            try:
-                found = (
-                    client.load_credentials(identifier, location) or client.load_table(identifier).storage_properties
-                )
-            except NoSuchTable as error:
-                raise no_such_table(self, identifier) from error
-        return found
+        with self._reading(identifier):
+            return client.load_credentials(identifier, location) or client.load_table(identifier).storage_properties
 
     def _outcome_of(self, error: Exception, base: Table, updates: Sequence[Update]) -> SwapOutcome:
         """What a failed commit is; raises the error where it is proved that nothing landed and trying again is no use."""
