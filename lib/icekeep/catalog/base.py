@@ -120,12 +120,12 @@ class Table(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, run=run)
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{key} {value}" for key, value in self._said().items())
+        said = ", ".join(f"{key} {value}" for key, value in self._facts().items())
         return f"Table({self.full_name}: {said})"
 
     def _repr_html_(self) -> str:
         """For notebooks: what `repr` says and the columns, as a table each."""
-        said = {"location": self.metadata.location, **self._said()}
+        said = {"location": self.metadata.location, **self._facts()}
         rows = "".join(f"<tr><th>{escape(key)}</th><td>{escape(value)}</td></tr>" for key, value in said.items())
         columns = "".join(
             f"<tr><td>{field.field_id}</td><td>{escape(field.name)}</td><td>{escape(str(field.type))}"
@@ -137,7 +137,7 @@ class Table(msgspec.Struct, frozen=True):
             f"<table><tr><th>id</th><th>column</th><th>type</th></tr>{columns}</table>"
         )
 
-    def _said(self) -> dict[str, str]:
+    def _facts(self) -> dict[str, str]:
         """What a person wants to know of the table first."""
         head = self.current_snapshot
         snapshot = "none" if head is None else f"{head.snapshot_id} of {format_time(head.timestamp_ms)}"
@@ -555,7 +555,7 @@ class ListsPointers(Protocol):
         """The same of tables of other catalogs in the same database, by the names of these catalogs and their own."""
 
 
-_NAMED = 3
+_NAMES_SHOWN_MAX = 3
 """Of no more names than these all are told."""
 
 
@@ -598,7 +598,7 @@ def _hint(wanted: Identifier, known: Sequence[Identifier], place: str, kind: str
         return did_you_mean(beside[one] for one in near)
     if not known:
         return f"{place} has no {kind}"
-    if len(known) <= _NAMED:
+    if len(known) <= _NAMES_SHOWN_MAX:
         return f"there is {', '.join(repr(format_identifier(one)) for one in known)}"
     return f"{place} has {len(known):,} {kind}; `{shlex.join(listed)}` lists them"
 
@@ -618,7 +618,6 @@ class _Named(Protocol):
 
 
 def no_such_namespace(catalog: _Named, namespace: Identifier) -> NotFoundError:
-    """The error for a namespace that is not there; says how to make one."""
     text = format_identifier(namespace)
     return NotFoundError(
         f"there is no namespace {text!r} in catalog {catalog.name!r}; create it first with "
@@ -629,12 +628,10 @@ def no_such_namespace(catalog: _Named, namespace: Identifier) -> NotFoundError:
 
 
 def namespace_exists(catalog: _Named, namespace: Identifier) -> UsageError:
-    """The error for a namespace that is there although it must not be."""
     return UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {catalog.name!r}")
 
 
 def namespace_not_empty(catalog: _Named, namespace: Identifier) -> UsageError:
-    """The error for a namespace that cannot be dropped."""
     return UsageError(
         f"namespace {format_identifier(namespace)!r} in catalog {catalog.name!r} is not empty; drop what is in it first"
     )
@@ -649,7 +646,6 @@ def no_warehouse(catalog: _Named) -> ConfigError:
 
 
 def table_exists(catalog: Catalog, identifier: Identifier) -> UsageError:
-    """The error for a table that is there although it must not be."""
     return UsageError(f"table {format_identifier(identifier)!r} exists already in catalog {catalog.name!r}")
 
 

@@ -162,12 +162,10 @@ def is_busy(error: Exception) -> bool:
 
 
 def is_duplicate(error: Exception) -> bool:
-    """Whether a row with the same key exists."""
     return _sqlite_code(error) == _SQLITE_DUPLICATE_KEY or _sqlstate(error) == _POSTGRESQL_DUPLICATE_KEY
 
 
 def is_absent(error: Exception) -> bool:
-    """Whether the query named a table or a column that is not there."""
     return _sqlite_code(error) & 0xFF == _SQLITE_ERROR or _sqlstate(error) in _POSTGRESQL_ABSENT
 
 
@@ -249,8 +247,6 @@ class DuplicateRowError(Exception):
 
 
 class _Sighting(msgspec.Struct):
-    """Whether a database was there once."""
-
     is_seen: bool = False
 
 
@@ -405,7 +401,6 @@ class Database:
         return result
 
     def _refused(self, error: Exception) -> Exception:
-        """The error for a transaction that is proved rolled back."""
         if is_busy(error):
             return DatabaseBusyError(_text(error))
         if is_duplicate(error):
@@ -439,7 +434,6 @@ class Database:
         return file_of(self._url)
 
     def _away(self) -> IcekeepError:
-        """The error for a database that is not there."""
         path = self._sqlite_path or ""
         what = f"file {path!r} is empty" if os.path.exists(path) else f"there is no file {path!r}"
         if self._sighting.is_seen or not self._key_path:

@@ -167,7 +167,6 @@ class SqlCatalog(BaseCatalog):
         return self._replace(table, attached_metadata(table, self.runtime.now_ms()))
 
     def _replace(self, table: Table, new: TableMetadata) -> SwapOutcome:
-        """Write metadata, and move the pointer from the file of `table` to it."""
         location = self._write(new, file_version(table.metadata_location) + 1)
         after = Table(table.identifier, new, location, self.storage, self)
         return replaced(table, after, partial(self._moved, table, location))
@@ -229,7 +228,6 @@ class SqlCatalog(BaseCatalog):
         return sorted((*namespace, name) for (name,) in self._select(sa.select(TABLES.c.table_name).where(*wanted)))
 
     def list_pointers(self) -> dict[Identifier, Pointer | None]:
-        """All tables of the catalog; see `catalog/base.py`."""
         return {name[1:]: pointer for name, pointer in self._pointers(TABLES.c.catalog_name == self.name).items()}
 
     def list_pointers_beside(self) -> dict[Identifier, Pointer | None]:

@@ -26,7 +26,6 @@ _HERE = _LastRead()
 
 
 def note_read(location: str) -> None:
-    """Take note of a file that is opened."""
     _HERE.location = location
 
 

@@ -196,7 +196,6 @@ class Meter:
         self._lock = threading.Lock()
 
     def count(self, requests_count: int = 1) -> None:
-        """Note some more."""
         with self._lock:
             self.requests_count += requests_count
 

@@ -252,38 +252,26 @@ class Refusal(Exception):
 
 
 class NoSuchTable(Refusal):
-    """There is no table of this name."""
-
     says = "there is no table"
 
 
 class NoIcebergTable(Refusal):
-    """What has this name is no Iceberg table."""
-
     says = "this is no Iceberg table:"
 
 
 class TableExists(Refusal):
-    """The name is taken."""
-
     says = "there is already a table"
 
 
 class NoSuchNamespace(Refusal):
-    """There is no namespace of this name."""
-
     says = "there is no namespace"
 
 
 class NamespaceExists(Refusal):
-    """There is a namespace of this name."""
-
     says = "there is already a namespace"
 
 
 class NamespaceNotEmpty(Refusal):
-    """There are tables or namespaces in it."""
-
     says = "there is something in namespace"
 
 
@@ -317,7 +305,6 @@ class Settings:
         return next((self.properties[key] for key in keys if self.properties.get(key)), None)
 
     def switch(self, key: str, *, default: bool) -> bool:
-        """Whether something is switched on."""
         given = self.text(key)
         if given is None:
             return default
@@ -326,14 +313,12 @@ class Settings:
         return _SWITCHES[given.lower()]
 
     def count(self, key: str, default: int, least: int = 0) -> int:
-        """A whole number."""
         given = self.text(key) or str(default)
         if not given.isdecimal() or int(given) < least:
             raise self._wrong(key, f"a whole number, {least} or more" if least else "a whole number")
         return int(given)
 
     def seconds_in_ms(self, key: str, default_ms: int) -> int:
-        """A time that is given in seconds, in milliseconds."""
         given = self.text(key)
         try:
             return default_ms if given is None else max(0, round(float(given) * 1000))
@@ -341,7 +326,6 @@ class Settings:
             raise self._wrong(key, "seconds") from None
 
     def file(self, key: str) -> str | None:
-        """The path of a file on this machine."""
         given = self.text(key)
         if given is not None and not os.path.exists(given):
             raise self._wrong(key, "the path of a file on this machine; there is none")

@@ -276,7 +276,6 @@ class HiveClient:
         self._database_compares = True
 
     def pointer(self, identifier: Identifier) -> EntryPointer:
-        """The metadata location of a table, and the one before."""
         with self._opened() as metastore:
             return pointers_of(_entry(metastore, identifier).parameters, identifier)
 
@@ -286,7 +285,6 @@ class HiveClient:
             return self._compares(metastore)
 
     def locked(self, identifier: Identifier, properties: Mapping[str, str]) -> AbstractContextManager[None]:
-        """A context in which this thread holds a table's lock, if its writers take one."""
         return self._locks.held(self._opened, identifier) if _takes_lock(properties) else nullcontext()
 
     def describe(self, identifier: Identifier) -> Description | None:
@@ -297,7 +295,6 @@ class HiveClient:
         return Description(location, dict(entry.parameters or {})) if location else None
 
     def check(self, metadata: TableMetadata) -> None:
-        """Raise `UnsupportedError` for columns that a metastore's entry cannot describe."""
         self._stored(metadata)
 
     def move(self, change: PointerChange) -> None:
@@ -338,7 +335,6 @@ class HiveClient:
             run()
 
     def drop_table(self, identifier: Identifier) -> None:
-        """Remove a table's entry; none of its files."""
         database, name = identifier
         try:
             with self._opened() as metastore:
@@ -386,7 +382,6 @@ class HiveClient:
             return [(name,) for name in metastore.get_all_databases()]
 
     def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
-        """What a database says of itself, also its `location`."""
         (name,) = namespace
         try:
             with self._opened() as metastore:
@@ -415,7 +410,6 @@ class HiveClient:
             raise _invalid(namespace, error) from error
 
     def drop_namespace(self, namespace: Identifier) -> None:
-        """Remove an empty database."""
         (name,) = namespace
         try:
             with self._opened() as metastore:

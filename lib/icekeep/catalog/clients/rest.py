@@ -59,11 +59,11 @@ from icekeep.storage.open import open_storage
 if TYPE_CHECKING:
     from icekeep.catalog.clients.rest_client import ParsedResponse, RestClient
 
-_ASKED = {
+_ENDPOINTS_NEEDED = {
     CatalogChange.COMMIT: (protocol.UPDATE_TABLE,),
     CatalogChange.DROP: (protocol.DROP_TABLE, protocol.UNREGISTER_TABLE),
 }
-_OF_LOGINS = {
+_LOGIN_MODULES = {
     "google": ("pyiceberg", "google.auth"),
     "entra": ("pyiceberg", "azure.identity"),
     "custom": ("pyiceberg",),
@@ -86,7 +86,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
     @property
     def modules(self) -> tuple[str, ...]:
         signs = ("boto3",) if self._settings().switch(SIGV4, default=False) else ()
-        return ("requests", *signs, *_OF_LOGINS.get(self._properties.get(AUTH_TYPE, ""), ()))
+        return ("requests", *signs, *_LOGIN_MODULES.get(self._properties.get(AUTH_TYPE, ""), ()))
 
     @property
     def storage(self) -> Storage:
@@ -182,7 +182,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     def check_change(self, change: CatalogChange) -> None:
         with self._reading():
-            self._client().require(*_ASKED[change])
+            self._client().require(*_ENDPOINTS_NEEDED[change])
 
     def _namespace_exists(self, namespace: Identifier) -> bool:
         # Where that cannot be asked, the request that is made next finds out.

@@ -68,7 +68,11 @@ class RestClient:
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
         session = RestSession(settings, runtime)
         config = _config(settings, session)
-        self.properties = {**_told(config.defaults), **settings.properties, **_told(config.overrides)}
+        self.properties = {
+            **_server_properties(config.defaults),
+            **settings.properties,
+            **_server_properties(config.overrides),
+        }
         merged = Settings(settings.name, self.properties)
         self._name, self._runtime = settings.name, runtime
         self._key_lifetime_ms = config.key_lifetime_ms
@@ -158,34 +162,28 @@ class RestClient:
         return None
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
-        """Give a table another name."""
         names = (("source", old), ("destination", new))
         body = {part: {"namespace": list(name[:-1]), "name": name[-1]} for part, name in names}
         self._change(protocol.RENAME_TABLE, {}, body=body)
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        """The tables right in a namespace."""
         pages = self._pages(protocol.TableNames, protocol.LIST_TABLES, self._namespace(namespace), {})
         return [(*table.namespace, table.name) for page in pages for table in page.identifiers]
 
     def list_namespaces(self, parent: Identifier) -> list[Identifier]:
-        """The namespaces right below another, or at the top."""
         params = {"parent": self._joined(parent)} if parent else {}
         pages = self._pages(protocol.Namespaces, protocol.LIST_NAMESPACES, {}, params)
         return [namespace for page in pages for namespace in page.namespaces]
 
     def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
-        """What a namespace says of itself."""
         answer = self._send(protocol.LOAD_NAMESPACE, self._namespace(namespace))
         return protocol.texts(from_json(answer, protocol.Namespace).properties)
 
     def create_namespace(self, namespace: Identifier, properties: Mapping[str, str]) -> None:
-        """Create a namespace."""
         body = {"namespace": list(namespace), "properties": dict(properties)}
         self._change(protocol.CREATE_NAMESPACE, {}, body=body)
 
     def drop_namespace(self, namespace: Identifier) -> None:
-        """Remove an empty namespace."""
         self._change(protocol.DROP_NAMESPACE, self._namespace(namespace))
 
     def applicable_policies(self, identifier: Identifier) -> list[StoredPolicy]:
@@ -347,7 +345,7 @@ class RestClient:
         return self._separator.join(namespace)
 
 
-def _told(properties: Mapping[str, Any] | None) -> dict[str, str]:
+def _server_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
     """What a server says of properties, but for logins that have a type: one of these names code that is run."""
     return {key: value for key, value in protocol.texts(properties).items() if not key.startswith(AUTH)}
 

@@ -98,7 +98,7 @@ def _by_auth(settings: Settings, runtime: Runtime, post_form: PostForm) -> Login
     if (impl is None) == (kind == "custom"):
         wanted = "is missing; give MODULE.CLASS" if impl is None else f"is for {AUTH_TYPE}=custom alone; take it out"
         raise ConfigError(f"catalogs.{settings.name}.{AUTH}impl", wanted)
-    below = _Given(settings, kind)
+    below = _AuthProperties(settings, kind)
     if kind == "noop":
         return Login()
     if kind == "basic":
@@ -108,7 +108,7 @@ def _by_auth(settings: Settings, runtime: Runtime, post_form: PostForm) -> Login
     return _Managed(impl or kind, below.arguments(), settings.name, runtime)
 
 
-class _Given:
+class _AuthProperties:
     """What stands below `auth.TYPE`, by PyIceberg's names."""
 
     def __init__(self, settings: Settings, kind: str) -> None:
@@ -119,7 +119,6 @@ class _Given:
         self.settings = settings
 
     def key(self, name: str) -> str:
-        """The property that says it."""
         return self._keys.get(name, f"{AUTH}{self._kind}.{name}")
 
     def text(self, name: str) -> str | None:
@@ -143,7 +142,7 @@ class _Given:
         return found
 
 
-def _by_oauth2(given: _Given, settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
+def _by_oauth2(given: _AuthProperties, settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
     """By OAuth2 as PyIceberg's manager does it, the credential in a header; but with bounds, and without redirects."""
     url_key = given.key("token_url")
     given.required("token_url")

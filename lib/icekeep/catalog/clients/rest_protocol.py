@@ -99,7 +99,6 @@ def commit_request(
 
 
 def requirement_to_json(requirement: Requirement) -> dict[str, Any]:
-    """A requirement as the protocol has it."""
     if isinstance(requirement, AssertRefSnapshotId):
         # Null says that there must be no such reference, and the protocol wants it said.
         return {"type": "assert-ref-snapshot-id", "ref": requirement.ref, "snapshot-id": requirement.snapshot_id}
@@ -247,8 +246,6 @@ class Landed(ResponseBody):
 
 
 class TableLocation(ResponseBody):
-    """Where a table is."""
-
     location: str
 
 
@@ -259,33 +256,23 @@ class Staged(ResponseBody):
 
 
 class Namespace(ResponseBody):
-    """A namespace."""
-
     properties: dict[str, Any] | None = None
 
 
 class ListPage(ResponseBody, kw_only=True):
-    """A part of a list."""
-
     next_page_token: str | None = None
 
 
 class Namespaces(ListPage):
-    """Namespaces, each with its parents."""
-
     namespaces: list[tuple[str, ...]]
 
 
 class TableName(ResponseBody):
-    """A table's name."""
-
     namespace: tuple[str, ...]
     name: str
 
 
 class TableNames(ListPage):
-    """Tables."""
-
     identifiers: list[TableName]
 
 
@@ -303,8 +290,6 @@ class ApplicablePolicy(ResponseBody):
 
 
 class ApplicablePolicies(ListPage):
-    """Those that hold for a table."""
-
     applicable_policies: list[ApplicablePolicy]
 
 

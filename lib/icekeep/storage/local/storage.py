@@ -86,7 +86,6 @@ def subdirectories(location: str) -> Sequence[str]:
 
 
 def file_info(location: str, status: os.stat_result) -> FileInfo:
-    """A file as its status tells it."""
     return FileInfo(location, status.st_size, status.st_mtime_ns // 1_000_000)
 
 

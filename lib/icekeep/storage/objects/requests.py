@@ -281,7 +281,6 @@ class ObjectWriter(io.RawIOBase):
             return len(view)
 
     def complete(self) -> None:
-        """Make the object."""
         self.close()
         if self._parts is None:
             self._put(bytes(self._first))
