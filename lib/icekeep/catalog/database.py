@@ -259,29 +259,26 @@ class Database:
     object has seen none before. Where it has, the file's disk is away, and it would make an empty one in its place.
     """
 
-    def __init__(self, catalog_name: str, properties: Mapping[str, str]) -> None:
-        self._url = parse_url(catalog_name, properties)
-        self._title = f"the database of catalog {catalog_name!r}"
-        self._facts: dict[str, Any] = {"catalog": catalog_name}
-        self._engine: Engine | None = None
-        self._makes_directory = True
-        self._key_path = f"catalogs.{catalog_name}.uri"
-        self._sighting = _Sighting()
-        self._answer_seconds: float = _ANSWER_TIMEOUT_SECONDS
-
-    @classmethod
-    def of_url(cls, url: URL, title: str, answer_seconds: float = _ANSWER_TIMEOUT_SECONDS) -> "Database":
-        """A database at an address that is understood already (`parse_url`); the directory of a file must be there.
+    def __init__(
+        self, url: URL, title: str, *, catalog_name: str = "", answer_seconds: float = _ANSWER_TIMEOUT_SECONDS
+    ) -> None:
+        """A database at an address that is understood already (`parse_url`).
 
         Args:
             title: what messages call it.
+            catalog_name: of the catalog that it belongs to, which makes the directory of a file; any other's must be there.
             answer_seconds: how long a server may take for a transaction, before the connection is broken.
         """
-        made = cls.__new__(cls)
-        made._url, made._title, made._facts, made._engine = url, title, {}, None
-        made._makes_directory, made._key_path, made._sighting = False, "", _Sighting()
-        made._answer_seconds = answer_seconds
-        return made
+        self._url, self._title, self._catalog_name = url, title, catalog_name
+        self._facts: dict[str, Any] = {"catalog": catalog_name} if catalog_name else {}
+        self._engine: Engine | None = None
+        self._sighting = _Sighting()
+        self._answer_seconds = answer_seconds
+
+    @classmethod
+    def of_catalog(cls, name: str, properties: Mapping[str, str]) -> "Database":
+        """The database of a SQL catalog; raises as `parse_url`."""
+        return cls(parse_url(name, properties), f"the database of catalog {name!r}", catalog_name=name)
 
     def with_parameters(self, parameters: Mapping[str, str]) -> "Database":
         """The same database, opened with these parameters of its address alone; what one of the two has seen the other knows."""
@@ -418,7 +415,7 @@ class Database:
             self.require()
             return self._opened()
         directory = os.path.dirname(path)
-        if not self._makes_directory:
+        if not self._catalog_name:
             if not os.path.isdir(directory):
                 raise UsageError(f"{self._title} cannot be there: there is no directory {directory!r}", path=path)
         else:
@@ -436,10 +433,10 @@ class Database:
     def _away(self) -> IcekeepError:
         path = self._sqlite_path or ""
         what = f"file {path!r} is empty" if os.path.exists(path) else f"there is no file {path!r}"
-        if self._sighting.is_seen or not self._key_path:
+        if self._sighting.is_seen or not self._catalog_name:
             return UnavailableError(f"{self._title} is away: {what}; bring its disk back", path=path, **self._facts)
         return ConfigError(
-            self._key_path,
+            f"catalogs.{self._catalog_name}.uri",
             f"{what}; correct the path; a new catalog begins with a namespace, by Spark's CREATE NAMESPACE or "
             "load_catalog(...).create_namespace(...)",
             path=path,

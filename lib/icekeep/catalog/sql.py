@@ -87,7 +87,7 @@ class SqlCatalog(BaseCatalog):
         super().__init__(name, properties, runtime)
         self.warehouse = properties.get("warehouse", "").rstrip("/") or None
         self.storage = storage
-        self._database = Database(name, properties)
+        self._database = Database.of_catalog(name, properties)
         self._has_types: bool | None = None
 
     @property

@@ -127,21 +127,21 @@ def test_other_passwords_are_taken_as_they_are(uri):
 
 
 def test_a_driver_that_is_not_installed_is_named():
-    database = Database("local", {"uri": "postgresql+pg8000://u@host/db"})
+    database = Database.of_catalog("local", {"uri": "postgresql+pg8000://u@host/db"})
     wrong = r"^the driver of postgresql is not installed: icekeep\[postgres\] brings psycopg \(.*install\.md\), .*'pg8000'\)$"
     with pytest.raises(UsageError, match=wrong), database.reading():
         pass
 
 
 def test_a_driver_that_does_not_exist_is_refused():
-    database = Database("local", {"uri": "postgresql+nonsense://u@host/db"})
+    database = Database.of_catalog("local", {"uri": "postgresql+nonsense://u@host/db"})
     with pytest.raises(UsageError, match=r"cannot open a database with 'postgresql\+nonsense'"), database.reading():
         pass
 
 
 @pytest.fixture
 def database(tmp_path):
-    database = Database("local", {"uri": f"sqlite:///{tmp_path}/x.db?timeout=0.05"})
+    database = Database.of_catalog("local", {"uri": f"sqlite:///{tmp_path}/x.db?timeout=0.05"})
     database.transact(create_t, creates=True)
     return database
 
@@ -229,7 +229,7 @@ def test_a_file_that_was_never_seen_is_made_only_where_it_is_to_be(tmp_path, use
     path = tmp_path / "x.db"
     if is_empty:
         path.touch()
-    fresh = Database("local", {"uri": f"sqlite:///{path}"})
+    fresh = Database.of_catalog("local", {"uri": f"sqlite:///{path}"})
     said = (
         f"key 'catalogs.local.uri': {f'file .{path}. is empty' if is_empty else f'there is no file .{path}.'}; correct"
     )
@@ -249,7 +249,7 @@ def test_a_file_that_was_never_seen_is_made_only_where_it_is_to_be(tmp_path, use
 def test_a_file_that_was_seen_before_is_away_and_nothing_is_made_in_its_place(tmp_path, use, left):
     """An empty mount point became an empty catalog, for everybody."""
     path = tmp_path / "disk" / "x.db"
-    database = Database("local", {"uri": f"sqlite:///{path}"})
+    database = Database.of_catalog("local", {"uri": f"sqlite:///{path}"})
     database.transact(create_t, creates=True)
     path.parent.rename(tmp_path / "away")
     if left != "no directory":
@@ -275,8 +275,8 @@ def test_a_file_that_was_seen_before_is_away_and_nothing_is_made_in_its_place(tm
 )
 def test_however_a_file_was_seen_nothing_is_made_in_its_place(tmp_path, look):
     path = tmp_path / "disk" / "x.db"
-    Database("local", {"uri": f"sqlite:///{path}"}).transact(create_t, creates=True)
-    database = Database("local", {"uri": f"sqlite:///{path}"})
+    Database.of_catalog("local", {"uri": f"sqlite:///{path}"}).transact(create_t, creates=True)
+    database = Database.of_catalog("local", {"uri": f"sqlite:///{path}"})
     look(database)
     path.parent.rename(tmp_path / "away")
     path.parent.mkdir()
@@ -297,14 +297,14 @@ def test_a_file_that_goes_after_it_was_looked_for_is_not_made_by_opening_it(data
 @pytest.mark.parametrize("name", ["a b", "a#b", "100 %", "a%20b", "a?mode=memory", "ä&ö", "/x", "y;z='"])
 def test_a_file_of_any_name_is_opened(tmp_path, name):
     url = sqlalchemy.URL.create("sqlite", database=f"{tmp_path}/{name}.db")
-    database = Database.of_url(url, "the database")
+    database = Database(url, "the database")
     database.transact(create_t, creates=True)
     assert rows(database) == []
     assert [str(p) for p in tmp_path.iterdir()] == [os.path.normpath(f"{tmp_path}/{name}.db")]
 
 
 def test_a_database_in_memory_is_there_from_the_beginning():
-    database = Database("local", {"uri": "sqlite:///:memory:"})
+    database = Database.of_catalog("local", {"uri": "sqlite:///:memory:"})
     database.transact(create_t)
     assert rows(database) == []
 
