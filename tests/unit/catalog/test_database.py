@@ -199,7 +199,7 @@ def test_only_a_key_that_is_taken_is_a_duplicate(database):
     assert rows(database) == [(1, 1)]
 
 
-def test_a_transaction_that_was_never_committed_has_not_landed_even_if_it_cannot_be_rolled_back(database):
+def test_uncommitted_transaction_never_landed(database):
     def insert_and_fail(connection):
         connection.exec_driver_sql("INSERT INTO t VALUES (1, 1)")
         connection.connection.dbapi_connection.close()

@@ -146,7 +146,7 @@ def test_a_table_may_be_reached_through_a_link(storage, tmp_path):
         assert [info.location for info in listing] == [f"{tmp_path}/link/a/file"]
 
 
-def test_shares_are_the_files_of_each_directory_on_the_way_and_all_below_the_others(storage, tmp_path):
+def test_shares_of_directories(storage, tmp_path):
     for name in ("f", "a/f", "a/x/f", "a/y/f", "a/y/z/f", "b/f", "b/x/f"):
         storage.create(f"{tmp_path}/{name}", b"")
     (tmp_path / "link").symlink_to(tmp_path / "a")
@@ -303,7 +303,7 @@ def test_a_written_file_is_flushed_and_then_its_directory_once_each(tmp_path):
     assert storage.flushed == ["file", tmp_path.name]
 
 
-def test_a_created_file_is_flushed_under_its_temporary_name_and_then_its_directory(tmp_path):
+def test_created_file_is_flushed_before_its_directory(tmp_path):
     storage = RecordingStorage()
     storage.create(f"{tmp_path}/file", b"x")
     temporary, directory = storage.flushed

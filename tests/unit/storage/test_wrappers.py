@@ -140,7 +140,7 @@ def test_until_it_is_stopped_it_is_as_the_storage():
     assert [file.location for file in storage.list(FILE)] == [f"{FILE}/b"]
 
 
-def test_once_it_is_stopped_nothing_is_read_or_written_and_what_is_there_can_be_removed():
+def test_stopped_storage_only_deletes():
     inner = MemoryStorage()
     storage, stop = stopping(inner, in_threads=True)
     storage.create(FILE, b"x")
@@ -176,7 +176,7 @@ def test_once_it_is_stopped_open_streams_read_and_write_no_more_bytes():
     assert stream.closed
 
 
-def test_a_file_that_is_being_written_when_it_is_stopped_gets_no_more_bytes_and_is_not_there():
+def test_file_written_when_stopped_is_removed():
     inner = MemoryStorage()
     storage, stop = stopping(inner, in_threads=True)
     with pytest.raises(UnavailableError, match="the run was stopped"):

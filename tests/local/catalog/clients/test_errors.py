@@ -192,7 +192,7 @@ def test_a_catalog_that_never_answers_is_given_up_in_one_line_with_its_address(k
     )
 
 
-def test_a_server_that_hands_out_tokens_and_never_answers_is_the_one_that_is_named(server, silent):
+def test_silent_token_server_is_named(server, silent):
     properties = server.properties | PATIENT | LIMIT
     tokens = {"credential": "name:secret", "oauth2-server-uri": f"http://{silent}/v1/oauth/tokens"}
     with pytest.raises(UnavailableError, match=f"http://{silent} did not answer") as caught:

@@ -226,7 +226,7 @@ def test_tables_of_version_3_are_committed_to_and_lose_nothing(catalog, metastor
     assert raw["snapshots"][0]["first-row-id"] == 0
 
 
-def test_columns_that_the_metastore_has_no_type_for_are_refused_before_anything_is_written(catalog, tmp_path):
+def test_columns_without_hive_type_refused_early(catalog, tmp_path):
     fields = (*SCHEMA.fields, NestedField(field_id=3, name="at", type=PrimitiveType("timestamp_ns")))
     schema = msgspec.structs.replace(SCHEMA, fields=fields)
     base = simple_metadata(catalog.default_location(EVENTS))
@@ -553,9 +553,7 @@ def test_a_table_without_a_lock_is_refused_on_derby_with_nothing_left(catalog, t
 @pytest.mark.parametrize(
     "error", [UsageError("no ticket"), UnavailableError("no KDC"), EOFError(), MetaException("no")]
 )
-def test_a_commit_that_has_landed_is_not_undone_where_its_lock_cannot_be_given_back(
-    catalog, table, metastore, monkeypatch, error
-):
+def test_landed_commit_survives_failed_unlock(catalog, table, metastore, monkeypatch, error):
     """A ticket of Kerberos may end while the lock is held, and its error says nothing of the commit."""
     others = open_catalog("local", catalog._properties, FakeRuntime())
     connected = hive_client.HiveClient._connected

@@ -219,7 +219,7 @@ def expire(table):
     return table.catalog.swap(table, requirements_for(table.metadata, EXPIRATION), EXPIRATION)
 
 
-def test_a_reference_that_was_made_meanwhile_and_went_with_its_snapshot_is_not_passed_over(server, two_snapshots):
+def test_reference_lost_with_its_snapshot(server, two_snapshots):
     def tag() -> None:
         other = open_catalog("local", server.properties)
         made = [SetSnapshotRef("audit", SnapshotRef(snapshot_id=7, type="tag"))]
@@ -232,7 +232,7 @@ def test_a_reference_that_was_made_meanwhile_and_went_with_its_snapshot_is_not_p
     assert outcome.metadata_location == ""
 
 
-def test_an_expiration_that_another_commit_came_before_lands_if_it_took_no_reference(server, two_snapshots):
+def test_expiration_after_another_commit_lands(server, two_snapshots):
     other = open_catalog("local", server.properties)
     server.before_commit = lambda: other.swap(two_snapshots, [], set_counter(1))
     outcome = expire(two_snapshots)
@@ -263,7 +263,7 @@ def test_a_server_that_keeps_no_log_is_believed(server):
     assert isinstance(expire(base), Committed)
 
 
-def test_credentials_that_the_server_sends_with_a_table_reach_its_storage_and_nothing_else(server):
+def test_vended_credentials_reach_the_storage_alone(server):
     server.config = {"s3.region": "eu-1"}
     server.vended = {"s3.access-key-id": "vended-id", "s3.secret-access-key": "vended-secret", "s3.region": "eu-2"}
     catalog = open_catalog("local", {**server.properties, "s3.endpoint": "http://store", "s3.secret-access-key": "own"})
@@ -284,7 +284,7 @@ def test_credentials_that_the_server_sends_with_a_table_reach_its_storage_and_no
     assert copy.storage._properties == seen
 
 
-def test_a_metadata_file_to_be_registered_is_read_where_the_server_says_that_the_store_is(server):
+def test_registered_file_read_by_server_properties(server):
     server.config = {"s3.endpoint": "http://store"}
     catalog = open_catalog("local", {**server.properties, "s3.access-key-id": "own", "s3.endpoint": "http://elsewhere"})
     seen = catalog.storage._properties

@@ -127,7 +127,7 @@ def test_jobs_whose_commits_a_server_does_not_take_say_so_before_they_work(serve
     assert (status, "does not take 'DELETE " in said, EVENTS in server.pointers) == (4, True, True)
 
 
-def test_a_catalog_that_does_not_list_its_tables_lets_nothing_be_deleted_beside_them(server, table):
+def test_unlisted_tables_keep_files_beside_them(server, table):
     catalog = asked_of(server, without("GET /v1/{prefix}/namespaces/{namespace}/tables"))
     assert "does not list the tables of namespace 'db'" in neighbours(catalog.load(EVENTS)).unlisted_reason
 

@@ -352,7 +352,7 @@ class TestCommit:
         assert self.commit(table).changed
         assert (server.commits, server.load_faults) == (3, [])
 
-    def test_a_bad_request_that_was_applied_and_cannot_be_looked_into_is_our_own_commit(self, server, table):
+    def test_bad_request_after_our_commit_landed(self, server, table):
         """It arrived twice, and the first took the second one's sequence number. It was made again, over its own snapshot."""
         server.faults = [Fault(True, 400, body(400, "ValidationException"))]
 
