@@ -394,8 +394,8 @@ class Catalog(Protocol):
 class BaseCatalog:
     """What icekeep's own catalogs have in common; `properties` are those of the configuration."""
 
-    compares_metadata = True
-    restores_snapshots = True
+    compares_metadata: bool
+    restores_snapshots = False
     drop_frees_metadata_names = False
 
     def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:

@@ -253,6 +253,8 @@ CLOCK_GRAIN_MS = 2_000
 class FilesystemCatalog(DirectoryNamespaces):
     """Tables at `<warehouse>/<namespace>/<table>`; property `warehouse`."""
 
+    compares_metadata = True
+    restores_snapshots = True
     drop_frees_metadata_names = True
 
     @property

@@ -83,6 +83,9 @@ class SqlCatalog(BaseCatalog):
     schema version V1); the older form V0 is used as it is.
     """
 
+    compares_metadata = True
+    restores_snapshots = True
+
     def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
         super().__init__(name, properties, runtime)
         self.warehouse = properties.get("warehouse", "").rstrip("/") or None

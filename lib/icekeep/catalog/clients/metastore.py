@@ -85,6 +85,8 @@ class MetastoreClient(Client, Protocol):
 class MetastoreCatalog(ClientCatalog[MetastoreClient]):
     """Tables whose pointers are entries of a metastore, with one level of namespaces."""
 
+    compares_metadata = True
+
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
         self._validate_depth(identifier[:-1])
