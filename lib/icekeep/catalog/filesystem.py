@@ -88,7 +88,7 @@ class DirectoryNamespaces(BaseCatalog):
         if not self._has_namespace(in_parts(namespace)):
             raise no_such_namespace(self, namespace)
         children = [(*namespace, name) for name in self.storage.child_directories(self._location(namespace))]
-        return [child for child in children if self._is_table(child)]
+        return [one for one in children if list_versions(self.storage, join(self._location(one), "metadata"))]
 
     def list_namespaces(self) -> list[Identifier]:
         found: list[Identifier] = []
@@ -140,9 +140,6 @@ class DirectoryNamespaces(BaseCatalog):
         # A directory called metadata may itself be a table of that name.
         is_table = self.storage.directory_exists(inside) and not self.storage.directory_exists(join(inside, "metadata"))
         return self.storage.directory_exists(location) and not is_table
-
-    def _is_table(self, identifier: Identifier) -> bool:
-        return bool(list_versions(self.storage, join(self._location(identifier), "metadata")))
 
     def _metadata_directory(self, identifier: Identifier) -> str:
         return join(self.default_location(identifier), "metadata")

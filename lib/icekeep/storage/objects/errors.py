@@ -180,7 +180,12 @@ def _advice(error: Exception) -> str:
         )
     if failed and _IDENTITY_SERVICE.match(failed["address"]):
         return "no credentials are given, and this machine has none; set them in the catalog's properties or in the environment"
-    if _is_denied(error):
+    # A listing, and a request that deletes many objects, tell it by a status alone.
+    if (
+        isinstance(error, PermissionDeniedError | UnauthenticatedError)
+        or _status(error) in (401, 403)
+        or code in IDENTITY_CODES | DENIAL_CODES
+    ):
         return f"the store denies access ({code or 'it says no more'}); check the credentials and what they may do"
     if _UNTRUSTED in text:
         return "the store's certificate is not trusted here; check the endpoint, or install its certificate authority"
@@ -228,13 +233,6 @@ def _status(error: Exception) -> int | None:
     failed = _FAILED.match(text)
     status = _STATUS.match(text, failed.end()) if failed else None
     return int(status[1]) if status else None
-
-
-def _is_denied(error: Exception) -> bool:
-    """Whether a store refuses who asks; a listing and a request that deletes many objects tell it by a status alone."""
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-        return True
-    return _status(error) in (401, 403) or _code(error) in IDENTITY_CODES | DENIAL_CODES
 
 
 def _code(error: Exception) -> str:

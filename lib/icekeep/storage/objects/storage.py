@@ -105,7 +105,10 @@ class ObjectStorage(ObjectListing):
         with translated("read", location):
             answer = target.stores.ask(lambda: obstore.get(target.stores.patient, target.key))
             data = bytes(answer.bytes())
-        self._note_version(location, answer.meta)
+        bucket = bucket_of(parsed_location(location))
+        # Google's store counts what it writes, whether it keeps that or not.
+        if bucket[0] != GCS and answer.meta.get("version"):
+            self._versioned.add(bucket)
         return whole(data, location, answer.meta["size"], length_bytes)
 
     @contextmanager
@@ -353,12 +356,6 @@ class ObjectStorage(ObjectListing):
             first, second = (self._target(f"{base}/{self._runtime.new_uuid()!s}.tmp") for _ in range(2))
             self._proved[bucket] = prove(first._replace(location=location), second._replace(location=location))
         return self._proved[bucket]
-
-    def _note_version(self, location: str, meta: Any) -> None:
-        """Google's store counts what it writes, whether it keeps that or not."""
-        bucket = bucket_of(parsed_location(location))
-        if bucket[0] != GCS and meta.get("version"):
-            self._versioned.add(bucket)
 
     def _put_new(self, target: ObjectAddress, data: bytes, stamp: str) -> None:
         """Send an object that no commit stands on: again and again if need be, since the stamp tells ours."""
