@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
+from icekeep.catalog.base import Catalog, Conflict, Identifier, Table
 from icekeep.decoding import from_json
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.runtime import Runtime
@@ -80,18 +80,17 @@ def read_table(catalog: Catalog, identifier: Identifier, metadata_location: str,
     return Table(identifier, metadata, metadata_location, storage, catalog)
 
 
-def read_current(catalog: Catalog, identifier: Identifier, find: Callable[[], Pointer]) -> Table:
-    """The table whose pointer `find` tells; raises as `Catalog.load` does.
+def read_current(catalog: Catalog, identifier: Identifier) -> Table:
+    """The table that a catalog finds; raises as `Catalog.load` does.
 
     A table that keeps few metadata files may have moved on, and deleted the one that the pointer named, before it is read.
     """
-    pointer = find()
+    pointer = catalog.find(identifier)
     while True:
         try:
             return read_table(catalog, identifier, pointer.metadata_location, pointer.storage)
         except MissingFileError:
-            missing = pointer.metadata_location
-            pointer = find()
+            missing, pointer = pointer.metadata_location, catalog.find(identifier)
             if pointer.metadata_location == missing:
                 raise
 

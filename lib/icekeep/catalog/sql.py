@@ -99,8 +99,7 @@ class SqlCatalog(BaseCatalog):
         return f"sql {self._database.address} {self.name}"
 
     def load(self, identifier: Identifier | str) -> Table:
-        identifier = as_identifier(identifier)
-        return read_current(self, identifier, lambda: self.find(identifier))
+        return read_current(self, as_identifier(identifier))
 
     def find(self, identifier: Identifier | str) -> Pointer:
         identifier = as_identifier(identifier)

@@ -169,8 +169,7 @@ class ClientCatalog(BaseCatalog, ABC, Generic[C]):
         """The Python modules that the client takes, which an installation may lack."""
 
     def load(self, identifier: Identifier | str) -> Table:
-        identifier = validate_table_identifier(as_identifier(identifier))
-        return read_current(self, identifier, lambda: self._find(identifier))
+        return read_current(self, as_identifier(identifier))
 
     def find(self, identifier: Identifier | str) -> Pointer:
         return self._find(validate_table_identifier(as_identifier(identifier)))
