@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 from icekeep.catalog.base import SwapOutcome, Table
 from icekeep.catalog.wrappers import CatalogWrapper
 from icekeep.events import Event, StepAdvanced, StepStarted
@@ -30,9 +28,6 @@ class Beside(CatalogWrapper):
         self._is_first = True
         self.table = self.over(table)
         self.landed_count = 0
-
-    def over(self, table: Table) -> Table:
-        return replace(table, catalog=self)
 
     def on(self, event: Event) -> None:
         if rewrites_files(event):
