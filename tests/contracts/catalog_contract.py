@@ -172,9 +172,7 @@ class CatalogContract:
         with pytest.raises(NotFoundError):
             catalog.load(EVENTS)
 
-    def test_no_file_goes_where_metadata_is_attached_though_others_commits_delete_old_metadata(
-        self, catalog, create, files
-    ):
+    def test_reattach_deletes_no_file(self, catalog, create, files):
         kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
         sound = catalog.swap(create(**kept), [], set_counter(1)).table
         location = catalog.swap(sound, [], set_counter(2)).table.metadata_location
@@ -258,7 +256,7 @@ class CatalogContract:
         ):
             catalog.load(("db", "event"))
 
-    def test_where_no_name_is_near_the_few_that_there_are_are_told_and_of_many_how_to_list_them(self, catalog, create):
+    def test_hint_lists_few_names(self, catalog, create):
         create()
         with pytest.raises(
             NotFoundError, match=r"^there is no table 'db.zzz' in catalog 'local'; there is 'db.events'$"
@@ -529,7 +527,7 @@ class CatalogContract:
         catalog.drop(EVENTS, table_uuid=again.metadata.table_uuid.upper(), metadata_location=again.metadata_location)
         assert catalog.list_tables(("db",)) == []
 
-    def test_a_table_that_others_commit_to_is_dropped_by_its_uuid_and_not_by_its_metadata(self, catalog, other, create):
+    def test_drop_by_uuid_while_others_commit(self, catalog, other, create):
         planned = create()
         after = other.swap(other.load(EVENTS), [], set_counter(1)).table
         with pytest.raises(ConflictError, match="another writer committed, or created it again"):
@@ -619,7 +617,7 @@ class RestCatalogContract(CatalogContract):
     test_a_table_whose_metadata_is_missing_is_given_that_of_an_earlier_file = None
     test_nothing_is_attached_where_another_file_is_current_by_now = None
     test_nothing_is_attached_to_a_table_that_was_dropped = None
-    test_no_file_goes_where_metadata_is_attached_though_others_commits_delete_old_metadata = None
+    test_reattach_deletes_no_file = None
     # And it alone knows where new tables go.
     test_the_warehouse_is_above_new_tables = None
     # Without a requirement that says otherwise, a server applies a commit to whatever is current.

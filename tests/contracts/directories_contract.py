@@ -3,14 +3,14 @@
 import pytest
 
 from icekeep.errors import UnavailableError
-from icekeep.storage.base import DirectoryStorage
+from icekeep.storage.base import Storage
 
 
 class DirectoriesContract:
     """Inherit beside `StorageContract`; it takes the same two fixtures."""
 
     @pytest.fixture
-    def storage(self) -> DirectoryStorage:
+    def storage(self) -> Storage:
         raise NotImplementedError
 
     @pytest.fixture

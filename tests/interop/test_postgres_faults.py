@@ -337,14 +337,14 @@ def test_an_address_that_leads_nowhere_is_an_error_in_one_line(postgres, suffix,
 def test_a_commit_that_is_confirmed_survives_a_crash_of_the_server(uri, query):
     """The server of these tests confirms before it has written; files that a commit replaced may be deleted at once."""
     assert query("SHOW synchronous_commit") == [["off"]]
-    settings = settings_of(Database("local", {"uri": uri}))
+    settings = settings_of(Database.of_catalog("local", {"uri": uri}))
     assert settings["synchronous_commit"] == "on"
 
 
 def test_a_transaction_is_bounded_unless_somebody_has_set_other_bounds(uri):
-    ours = settings_of(Database("local", {"uri": uri}))
+    ours = settings_of(Database.of_catalog("local", {"uri": uri}))
     assert (ours["lock_timeout"], ours["statement_timeout"]) == ("30s", "30s")
-    theirs = settings_of(Database("local", {"uri": f"{uri}?options=-clock_timeout%3D5s"}))
+    theirs = settings_of(Database.of_catalog("local", {"uri": f"{uri}?options=-clock_timeout%3D5s"}))
     assert (theirs["lock_timeout"], theirs["statement_timeout"]) == ("5s", "30s")
 
 
@@ -352,7 +352,7 @@ def test_an_isolation_that_the_database_prefers_does_not_change_ours(query, uri)
     for kind in ("serializable", "repeatable read"):
         name = query("SELECT current_database()")[0][0]
         query(f"ALTER DATABASE {name} SET default_transaction_isolation = '{kind}'")
-        assert settings_of(Database("local", {"uri": uri}))["transaction_isolation"] == "read committed"
+        assert settings_of(Database.of_catalog("local", {"uri": uri}))["transaction_isolation"] == "read committed"
 
 
 def test_tables_in_a_schema_of_their_own_are_found_by_the_address(properties, catalog, table, query, uri):

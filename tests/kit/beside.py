@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
-from icekeep.catalog.base import SwapOutcome, Table, WrappedCatalog
+from icekeep.catalog.base import SwapOutcome, Table
+from icekeep.catalog.wrappers import CatalogWrapper
 from icekeep.events import Event, StepAdvanced, StepStarted
 from icekeep.maintenance.compact.execute import STEP
 
@@ -15,7 +14,7 @@ def rewrites_files(event: Event) -> bool:
     return isinstance(event, StepStarted | StepAdvanced) and event.step == STEP
 
 
-class Beside(WrappedCatalog):
+class Beside(CatalogWrapper):
     """The catalog and the listener of one job, by which others commit in the middle of it.
 
     Attributes:
@@ -29,9 +28,6 @@ class Beside(WrappedCatalog):
         self._is_first = True
         self.table = self.over(table)
         self.landed_count = 0
-
-    def over(self, table: Table) -> Table:
-        return replace(table, catalog=self)
 
     def on(self, event: Event) -> None:
         if rewrites_files(event):

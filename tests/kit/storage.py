@@ -14,10 +14,10 @@ from icekeep.storage.base import (
     Capabilities,
     DeleteOutcome,
     DeleteStatus,
-    DirectoryStorage,
     FileInfo,
     ListingShare,
     MoveOutcome,
+    Storage,
     moved_one_by_one,
 )
 from icekeep.storage.locations import canonical, parse_location
@@ -197,7 +197,7 @@ class HookedStorage:
     `before(operation, location)` and `after(operation, location)` may raise; `fired` counts their calls by operation.
     """
 
-    def __init__(self, inner: DirectoryStorage, before: Hook = _nothing, after: Hook = _nothing) -> None:
+    def __init__(self, inner: Storage, before: Hook = _nothing, after: Hook = _nothing) -> None:
         self.inner = inner
         self.before = before
         self.after = after

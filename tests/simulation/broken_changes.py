@@ -33,7 +33,7 @@ def keeps_no_versions() -> AbstractContextManager[Any]:
     """Deletes versions as soon as they fall out of the log, so that a slow writer can create them again."""
 
     def trim(self: Any, base: Any, new: Any, version: int) -> None:
-        self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(base, new))
+        self.storage.delete_many(entry.metadata_file for entry in dropped_from_log(base, new))
 
     return replaced(FilesystemCatalog, "_trim", trim)
 

@@ -245,7 +245,7 @@ class SimulatedCatalog:
         return not self._world.applies_updates
 
     def load(self, identifier: Identifier | str) -> Table:
-        return read_current(self, EVENTS, lambda: self.find(EVENTS))
+        return read_current(self, EVENTS)
 
     def find(self, identifier: Identifier | str) -> Pointer:
         location = self._client.request("load", "", lambda: self._world.pointer)

@@ -2,15 +2,14 @@
 
 A catalog hands out tables and swaps their pointers; nothing else does. Loops, retries and clean-up of what a change
 wrote belong to `commit`; jobs never call `swap` themselves. Protocols beside it are for catalogs that can do more: give
-the pointers of many tables in one request, or policies that their server stores. `WrappedCatalog` is the base of
-catalogs that count, remember or rehearse what is asked of another.
+the pointers of many tables in one request, or policies that their server stores.
 """
 
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from html import escape
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -121,12 +120,12 @@ class Table(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, run=run)
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{key} {value}" for key, value in self._said().items())
+        said = ", ".join(f"{key} {value}" for key, value in self._facts().items())
         return f"Table({self.full_name}: {said})"
 
     def _repr_html_(self) -> str:
         """For notebooks: what `repr` says and the columns, as a table each."""
-        said = {"location": self.metadata.location, **self._said()}
+        said = {"location": self.metadata.location, **self._facts()}
         rows = "".join(f"<tr><th>{escape(key)}</th><td>{escape(value)}</td></tr>" for key, value in said.items())
         columns = "".join(
             f"<tr><td>{field.field_id}</td><td>{escape(field.name)}</td><td>{escape(str(field.type))}"
@@ -138,7 +137,7 @@ class Table(msgspec.Struct, frozen=True):
             f"<table><tr><th>id</th><th>column</th><th>type</th></tr>{columns}</table>"
         )
 
-    def _said(self) -> dict[str, str]:
+    def _facts(self) -> dict[str, str]:
         """What a person wants to know of the table first."""
         head = self.current_snapshot
         snapshot = "none" if head is None else f"{head.snapshot_id} of {format_time(head.timestamp_ms)}"
@@ -203,18 +202,6 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 SwapOutcome = Committed | Conflict | Unknown
-
-
-def check_change(catalog: "Catalog", change: CatalogChange) -> None:
-    """Refuse what a catalog says beforehand that it does not take, before hours of work; most catalogs take everything.
-
-    Raises:
-        UnsupportedError: its server lists what it takes, and that is not among it.
-        UnavailableError: the catalog is out of reach.
-    """
-    checks = getattr(catalog, "check_change", None)
-    if checks is not None:
-        checks(change)
 
 
 class Catalog(Protocol):
@@ -404,10 +391,32 @@ class Catalog(Protocol):
         """
 
 
-def show_catalog(catalog: Catalog) -> str:
-    """The `repr` of a catalog, such as `RestCatalog(lake: rest https://host/api)`; it asks no server and holds no login."""
-    warehouse = f", warehouse {masked('warehouse', catalog.warehouse)}" if catalog.warehouse else ""
-    return without_secrets(f"{type(catalog).__name__}({catalog.name}: {catalog.identity}{warehouse})")
+class BaseCatalog:
+    """What icekeep's own catalogs have in common; `properties` are those of the configuration."""
+
+    compares_metadata: bool
+    restores_snapshots = False
+    drop_frees_metadata_names = False
+
+    def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
+        self.name = name
+        # As the operator gives it: what a server adds to the properties is not asked.
+        self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
+        self.rules = OperatorRules.of(properties)
+        self.runtime = runtime
+
+    @property
+    def garbage_collector(self) -> str | None:
+        return None
+
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def __repr__(self) -> str:
+        """Such as `RestCatalog(lake: rest https://host/api)`; it asks no server and holds no login."""
+        catalog = cast(Catalog, self)
+        warehouse = f", warehouse {masked('warehouse', catalog.warehouse)}" if catalog.warehouse else ""
+        return without_secrets(f"{type(self).__name__}({self.name}: {catalog.identity}{warehouse})")
 
 
 class NamespacesMissingError(UnsupportedError):
@@ -524,6 +533,14 @@ def check_meant(
 
 
 @runtime_checkable
+class ChecksChanges(Protocol):
+    """A catalog that says beforehand what it does not take."""
+
+    def check_change(self, change: CatalogChange) -> None:
+        """Raise `UnsupportedError` for a change that its server does not take, `UnavailableError` where it is out of reach."""
+
+
+@runtime_checkable
 class ListsPointers(Protocol):
     """A catalog that knows all its tables at once."""
 
@@ -538,40 +555,7 @@ class ListsPointers(Protocol):
         """The same of tables of other catalogs in the same database, by the names of these catalogs and their own."""
 
 
-def lists_pointers(catalog: Catalog) -> ListsPointers | None:
-    """The catalog, if it is such a one; also where another object stands before it and passes on what it is asked."""
-    return catalog if hasattr(catalog, "list_pointers") else None  # type: ignore[return-value]
-
-
-class WrappedCatalog:
-    """All of a catalog, but that the tables that it loads and commits to are wrapped by `over`; a swap gets the plain table."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def over(self, table: Table) -> Table:
-        """A table of the catalog itself, wrapped."""
-        raise NotImplementedError  # each kind of wrapping says its own
-
-    def plain(self, table: Table) -> Table:
-        """A wrapped table as the catalog itself knows it."""
-        return msgspec.structs.replace(table, catalog=self._catalog)
-
-    def load(self, identifier: Identifier | str) -> Table:
-        return self.over(self._catalog.load(identifier))
-
-    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        outcome = self._catalog.swap(self.plain(table), requirements, updates)
-        return Committed(self.over(outcome.table)) if isinstance(outcome, Committed) else outcome
-
-    def __repr__(self) -> str:
-        return repr(self._catalog)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
-
-
-_NAMED = 3
+_NAMES_SHOWN_MAX = 3
 """Of no more names than these all are told."""
 
 
@@ -614,7 +598,7 @@ def _hint(wanted: Identifier, known: Sequence[Identifier], place: str, kind: str
         return did_you_mean(beside[one] for one in near)
     if not known:
         return f"{place} has no {kind}"
-    if len(known) <= _NAMED:
+    if len(known) <= _NAMES_SHOWN_MAX:
         return f"there is {', '.join(repr(format_identifier(one)) for one in known)}"
     return f"{place} has {len(known):,} {kind}; `{shlex.join(listed)}` lists them"
 
@@ -634,7 +618,6 @@ class _Named(Protocol):
 
 
 def no_such_namespace(catalog: _Named, namespace: Identifier) -> NotFoundError:
-    """The error for a namespace that is not there; says how to make one."""
     text = format_identifier(namespace)
     return NotFoundError(
         f"there is no namespace {text!r} in catalog {catalog.name!r}; create it first with "
@@ -645,12 +628,10 @@ def no_such_namespace(catalog: _Named, namespace: Identifier) -> NotFoundError:
 
 
 def namespace_exists(catalog: _Named, namespace: Identifier) -> UsageError:
-    """The error for a namespace that is there although it must not be."""
     return UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {catalog.name!r}")
 
 
 def namespace_not_empty(catalog: _Named, namespace: Identifier) -> UsageError:
-    """The error for a namespace that cannot be dropped."""
     return UsageError(
         f"namespace {format_identifier(namespace)!r} in catalog {catalog.name!r} is not empty; drop what is in it first"
     )
@@ -665,7 +646,6 @@ def no_warehouse(catalog: _Named) -> ConfigError:
 
 
 def table_exists(catalog: Catalog, identifier: Identifier) -> UsageError:
-    """The error for a table that is there although it must not be."""
     return UsageError(f"table {format_identifier(identifier)!r} exists already in catalog {catalog.name!r}")
 
 

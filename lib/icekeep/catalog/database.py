@@ -162,12 +162,10 @@ def is_busy(error: Exception) -> bool:
 
 
 def is_duplicate(error: Exception) -> bool:
-    """Whether a row with the same key exists."""
     return _sqlite_code(error) == _SQLITE_DUPLICATE_KEY or _sqlstate(error) == _POSTGRESQL_DUPLICATE_KEY
 
 
 def is_absent(error: Exception) -> bool:
-    """Whether the query named a table or a column that is not there."""
     return _sqlite_code(error) & 0xFF == _SQLITE_ERROR or _sqlstate(error) in _POSTGRESQL_ABSENT
 
 
@@ -249,8 +247,6 @@ class DuplicateRowError(Exception):
 
 
 class _Sighting(msgspec.Struct):
-    """Whether a database was there once."""
-
     is_seen: bool = False
 
 
@@ -263,29 +259,26 @@ class Database:
     object has seen none before. Where it has, the file's disk is away, and it would make an empty one in its place.
     """
 
-    def __init__(self, catalog_name: str, properties: Mapping[str, str]) -> None:
-        self._url = parse_url(catalog_name, properties)
-        self._title = f"the database of catalog {catalog_name!r}"
-        self._facts: dict[str, Any] = {"catalog": catalog_name}
-        self._engine: Engine | None = None
-        self._makes_directory = True
-        self._key_path = f"catalogs.{catalog_name}.uri"
-        self._sighting = _Sighting()
-        self._answer_seconds: float = _ANSWER_TIMEOUT_SECONDS
-
-    @classmethod
-    def of_url(cls, url: URL, title: str, answer_seconds: float = _ANSWER_TIMEOUT_SECONDS) -> "Database":
-        """A database at an address that is understood already (`parse_url`); the directory of a file must be there.
+    def __init__(
+        self, url: URL, title: str, *, catalog_name: str = "", answer_seconds: float = _ANSWER_TIMEOUT_SECONDS
+    ) -> None:
+        """A database at an address that is understood already (`parse_url`).
 
         Args:
             title: what messages call it.
+            catalog_name: of the catalog that it belongs to, which makes the directory of a file; any other's must be there.
             answer_seconds: how long a server may take for a transaction, before the connection is broken.
         """
-        made = cls.__new__(cls)
-        made._url, made._title, made._facts, made._engine = url, title, {}, None
-        made._makes_directory, made._key_path, made._sighting = False, "", _Sighting()
-        made._answer_seconds = answer_seconds
-        return made
+        self._url, self._title, self._catalog_name = url, title, catalog_name
+        self._facts: dict[str, Any] = {"catalog": catalog_name} if catalog_name else {}
+        self._engine: Engine | None = None
+        self._sighting = _Sighting()
+        self._answer_seconds = answer_seconds
+
+    @classmethod
+    def of_catalog(cls, name: str, properties: Mapping[str, str]) -> "Database":
+        """The database of a SQL catalog; raises as `parse_url`."""
+        return cls(parse_url(name, properties), f"the database of catalog {name!r}", catalog_name=name)
 
     def with_parameters(self, parameters: Mapping[str, str]) -> "Database":
         """The same database, opened with these parameters of its address alone; what one of the two has seen the other knows."""
@@ -384,29 +377,27 @@ class Database:
         except SQLAlchemyError as error:
             raise self._translated(error) from error
         with connection, _hanging_up(connection, self._answer_seconds):
-            result = self._proved(connection, work)
+            try:
+                # What fails here fails before a COMMIT was sent, and without one no transaction lands.
+                connection.begin()
+                result = work(connection)
+            except SQLAlchemyError as error:
+                with suppress(SQLAlchemyError):
+                    connection.rollback()
+                raise self._refused(error) from error
             try:
                 connection.commit()
             except Exception as error:
                 # Whatever is raised at the commit, by whichever layer, proves nothing about it if it is not listed.
                 if proves_refusal(error):
                     raise self._refused(error) from error
-                raise self._unknown(error) from error
+                raise OutcomeUnknownError(
+                    f"cannot tell whether {self._title} committed: {_text(error)}", **self._facts
+                ) from error
         self._sighting.is_seen = True
         return result
 
-    def _proved(self, connection: Connection, work: Callable[[Connection], T]) -> T:
-        """Run `work`; what fails here fails before a COMMIT was sent, and without one no transaction lands."""
-        try:
-            connection.begin()
-            return work(connection)
-        except SQLAlchemyError as error:
-            with suppress(SQLAlchemyError):
-                connection.rollback()
-            raise self._refused(error) from error
-
     def _refused(self, error: Exception) -> Exception:
-        """The error for a transaction that is proved rolled back."""
         if is_busy(error):
             return DatabaseBusyError(_text(error))
         if is_duplicate(error):
@@ -423,33 +414,29 @@ class Database:
         if path is None or not creates or self._sighting.is_seen:
             self.require()
             return self._opened()
-        self._make_directory(path)
+        directory = os.path.dirname(path)
+        if not self._catalog_name:
+            if not os.path.isdir(directory):
+                raise UsageError(f"{self._title} cannot be there: there is no directory {directory!r}", path=path)
+        else:
+            try:
+                os.makedirs(directory, exist_ok=True)
+            except OSError as error:
+                reason = (error.strerror or "").lower()
+                raise UsageError(f"cannot make the directory of {self._title}, {path!r}: {reason}") from error
         return make_engine(self._url, creates=True)
 
     @property
     def _sqlite_path(self) -> str | None:
         return file_of(self._url)
 
-    def _make_directory(self, path: str) -> None:
-        directory = os.path.dirname(path)
-        if not self._makes_directory:
-            if not os.path.isdir(directory):
-                raise UsageError(f"{self._title} cannot be there: there is no directory {directory!r}", path=path)
-            return
-        try:
-            os.makedirs(directory, exist_ok=True)
-        except OSError as error:
-            reason = (error.strerror or "").lower()
-            raise UsageError(f"cannot make the directory of {self._title}, {path!r}: {reason}") from error
-
     def _away(self) -> IcekeepError:
-        """The error for a database that is not there."""
         path = self._sqlite_path or ""
         what = f"file {path!r} is empty" if os.path.exists(path) else f"there is no file {path!r}"
-        if self._sighting.is_seen or not self._key_path:
+        if self._sighting.is_seen or not self._catalog_name:
             return UnavailableError(f"{self._title} is away: {what}; bring its disk back", path=path, **self._facts)
         return ConfigError(
-            self._key_path,
+            f"catalogs.{self._catalog_name}.uri",
             f"{what}; correct the path; a new catalog begins with a namespace, by Spark's CREATE NAMESPACE or "
             "load_catalog(...).create_namespace(...)",
             path=path,
@@ -465,9 +452,6 @@ class Database:
         away = _NO_CONNECTION.search(str(getattr(error, "orig", None) or error))
         message = f"{self._title} is out of reach: {away[1]}" if away else f"{self._title} failed: {_text(error)}"
         return UnavailableError(message, **self._facts) if may_pass(error) else UsageError(message, **self._facts)
-
-    def _unknown(self, error: Exception) -> OutcomeUnknownError:
-        return OutcomeUnknownError(f"cannot tell whether {self._title} committed: {_text(error)}", **self._facts)
 
 
 def parse_url(catalog_name: str, properties: Mapping[str, str], key_path: str = "") -> URL:

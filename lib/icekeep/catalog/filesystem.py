@@ -11,14 +11,14 @@ for garbage, and none deletes the version files of another table.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 
 from icekeep.catalog.base import (
+    BaseCatalog,
     Committed,
     Conflict,
     Description,
     Identifier,
-    OperatorRules,
     Pointer,
     SwapOutcome,
     Table,
@@ -27,11 +27,9 @@ from icekeep.catalog.base import (
     check_meant,
     format_identifier,
     in_parts,
-    named_roots_of,
     namespace_exists,
     no_such_namespace,
     no_such_table,
-    show_catalog,
     table_exists,
     validate_namespace,
     validate_table_identifier,
@@ -69,17 +67,19 @@ from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.types import DAY_MS
 from icekeep.spec.updates import Requirement, Update, log_previous
-from icekeep.storage.base import DirectoryStorage, Storage
+from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical, checksum_location, has_checksum_files, join
 
 
-class DirectoryNamespaces:
+class DirectoryNamespaces(BaseCatalog):
     """Tables at `<warehouse>/<namespace>/<table>`, each a directory; raises as the catalog protocol says."""
 
-    def __init__(self, name: str, warehouse: str, storage: DirectoryStorage) -> None:
-        self.name = name
-        self.warehouse = warehouse
-        self._storage = storage
+    def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
+        self.warehouse = properties.get("warehouse", "")
+        if not self.warehouse:
+            raise ConfigError(f"catalogs.{name}.warehouse", "is missing; give the directory of the tables as a URI")
+        super().__init__(name, properties, runtime)
+        self.storage = storage
 
     def default_location(self, identifier: Identifier) -> str:
         return self._location(validate_table_identifier(identifier))
@@ -87,15 +87,15 @@ class DirectoryNamespaces:
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
         if not self._has_namespace(in_parts(namespace)):
             raise no_such_namespace(self, namespace)
-        children = [(*namespace, name) for name in self._storage.child_directories(self._location(namespace))]
-        return [child for child in children if self._is_table(child)]
+        children = [(*namespace, name) for name in self.storage.child_directories(self._location(namespace))]
+        return [one for one in children if list_versions(self.storage, join(self._location(one), "metadata"))]
 
     def list_namespaces(self) -> list[Identifier]:
         found: list[Identifier] = []
         ahead: list[Identifier] = [()]
         while ahead:
             parent = ahead.pop()
-            children = [(*parent, name) for name in self._storage.child_directories(self._location(parent))]
+            children = [(*parent, name) for name in self.storage.child_directories(self._location(parent))]
             namespaces = [child for child in children if self._has_namespace(child)]
             found += namespaces
             ahead += namespaces
@@ -112,39 +112,34 @@ class DirectoryNamespaces:
                 return
             raise namespace_exists(self, namespace)
         for level in range(1, len(namespace) + 1):
-            if self._storage.directory_exists(self._location(namespace[:level])) and not self._has_namespace(
+            if self.storage.directory_exists(self._location(namespace[:level])) and not self._has_namespace(
                 namespace[:level]
             ):
                 raise UsageError(
                     f"cannot create namespace {format_identifier(namespace)!r} in catalog {self.name!r}: "
                     f"{self._location(namespace[:level])!r} holds a table, or what a dropped table left"
                 )
-        self._storage.make_directory(self._location(namespace))
+        self.storage.make_directory(self._location(namespace))
 
     def drop_namespace(self, namespace: Identifier) -> None:
         if not self._has_namespace(namespace):
             raise no_such_namespace(self, namespace)
         location = self._location(namespace)
-        names = self._storage.child_names(location)
+        names = self.storage.child_names(location)
         if names:
             raise UsageError(
                 f"namespace {format_identifier(namespace)!r} in catalog {self.name!r} is not empty: {location!r} holds "
                 f"{names[0]!r}; drop the tables in it and remove what they left"
             )
-        self._storage.remove_directory(location)
+        self.storage.remove_directory(location)
 
     def _has_namespace(self, namespace: Identifier) -> bool:
         """A directory that neither is a table nor was one: a dropped table leaves its data behind."""
         location = self._location(validate_namespace(namespace))
         inside = join(location, "metadata")
         # A directory called metadata may itself be a table of that name.
-        is_table = self._storage.directory_exists(inside) and not self._storage.directory_exists(
-            join(inside, "metadata")
-        )
-        return self._storage.directory_exists(location) and not is_table
-
-    def _is_table(self, identifier: Identifier) -> bool:
-        return bool(list_versions(self._storage, join(self._location(identifier), "metadata")))
+        is_table = self.storage.directory_exists(inside) and not self.storage.directory_exists(join(inside, "metadata"))
+        return self.storage.directory_exists(location) and not is_table
 
     def _metadata_directory(self, identifier: Identifier) -> str:
         return join(self.default_location(identifier), "metadata")
@@ -258,21 +253,6 @@ class FilesystemCatalog(DirectoryNamespaces):
     compares_metadata = True
     restores_snapshots = True
     drop_frees_metadata_names = True
-    garbage_collector = None
-
-    def __init__(
-        self, name: str, properties: Mapping[str, str], storage: DirectoryStorage, runtime: Runtime = SYSTEM
-    ) -> None:
-        warehouse = properties.get("warehouse", "")
-        if not warehouse:
-            raise ConfigError(f"catalogs.{name}.warehouse", "is missing; give the directory of the tables as a URI")
-        super().__init__(name, warehouse, storage)
-        self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
-        self.rules = OperatorRules.of(properties)
-        self.runtime = runtime
-
-    def __repr__(self) -> str:
-        return show_catalog(self)
 
     @property
     def identity(self) -> str:
@@ -282,20 +262,20 @@ class FilesystemCatalog(DirectoryNamespaces):
         identifier = as_identifier(identifier)
         head = self.find(identifier)
         try:
-            return read_table(self, identifier, head.metadata_location, self._storage)
+            return read_table(self, identifier, head.metadata_location, self.storage)
         except MissingFileError:
             # A table that keeps few versions may have moved on and deleted this one.
-            newer = find_head(self._storage, self._metadata_directory(identifier))
+            newer = find_head(self.storage, self._metadata_directory(identifier))
             if newer is None or newer.location == head.metadata_location:
                 raise
-            return read_table(self, identifier, newer.location, self._storage)
+            return read_table(self, identifier, newer.location, self.storage)
 
     def find(self, identifier: Identifier | str) -> Pointer:
         identifier = as_identifier(identifier)
-        head = find_head(self._storage, self._metadata_directory(identifier))
+        head = find_head(self.storage, self._metadata_directory(identifier))
         if head is None:
             raise no_such_table(self, identifier)
-        return Pointer(head.location, self._storage)
+        return Pointer(head.location, self.storage)
 
     def describe(self, identifier: Identifier) -> Description:
         return Description(self.default_location(identifier))
@@ -311,26 +291,23 @@ class FilesystemCatalog(DirectoryNamespaces):
             )
         self._check_properties(metadata)
         directory = self._metadata_directory(identifier)
-        if find_head(self._storage, directory) is not None:
+        if find_head(self.storage, directory) is not None:
             raise table_exists(self, identifier)
         self._check_store(directory)
         location = join(directory, f"v1{compression_suffix(metadata)}.metadata.json")
         data = encode(metadata)
         try:
-            self._storage.create(location, data)
+            self.storage.create(location, data)
         except FileExistsError as error:
             raise table_exists(self, identifier) from error
         self._write_hint(directory, 1)
-        outcome = self._verified(Table(identifier, metadata, location, self._storage, self), data)
+        outcome = self._verified(Table(identifier, metadata, location, self.storage, self), data)
         if isinstance(outcome, Unknown):
             raise OutcomeUnknownError(
                 f"cannot tell whether table {format_identifier(identifier)!r} was created: {outcome.cause}",
                 metadata_location=location,
             )
         return outcome.table
-
-    def locked(self, table: Table) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())
@@ -348,7 +325,7 @@ class FilesystemCatalog(DirectoryNamespaces):
     def reattach(self, table: Table) -> SwapOutcome:
         new = attached_metadata(table, self.runtime.now_ms())
         self._check_commit(table, new)
-        head = find_head(self._storage, self._metadata_directory(table.identifier))
+        head = find_head(self.storage, self._metadata_directory(table.identifier))
         if head is None or canonical(head.location) != canonical(table.metadata_location):
             return Conflict("the table was dropped, or another writer committed", is_final=True)
         return self._commit(table, new)
@@ -358,9 +335,7 @@ class FilesystemCatalog(DirectoryNamespaces):
         directory, version = self._metadata_directory(table.identifier), file_version(table.metadata_location) + 1
         location = join(directory, f"v{version}{compression_suffix(new)}.metadata.json")
         data = encode(new)
-        outcome = self._create_version(
-            Table(table.identifier, new, location, self._storage, self), data, table.metadata
-        )
+        outcome = self._create_version(Table(table.identifier, new, location, self.storage, self), data, table.metadata)
         if not isinstance(outcome, Committed):
             return outcome
         self._write_hint(directory, version)
@@ -371,34 +346,30 @@ class FilesystemCatalog(DirectoryNamespaces):
     ) -> str:
         """Forget a table: its version files move to `.icekeep/trash/drop-<uuid>` below its location, the head last."""
         directory = self._metadata_directory(identifier)
-        head = find_head(self._storage, directory)
+        head = find_head(self.storage, directory)
         if head is None:
             raise no_such_table(self, identifier)
-        check_meant(self, identifier, Pointer(head.location, self._storage), table_uuid, metadata_location)
-        if not self._storage.capabilities(directory).move:
+        check_meant(self, identifier, Pointer(head.location, self.storage), table_uuid, metadata_location)
+        if not self.storage.capabilities(directory).move:
             raise UnsupportedError(
                 f"cannot drop table {format_identifier(identifier)!r}: it is not proved that the store of {directory!r} can "
                 "move its metadata aside without replacing a file"
             )
         trash = new_trash(self.default_location(identifier), self.runtime)
         # Where a directory is only what lies in it, this one would be gone, and the table's be taken for a namespace.
-        self._storage.make_directory(directory)
-        self._storage.delete_many(_hint_files(directory))
-        moved = move_aside(self._storage, directory, trash)
-        if find_head(self._storage, directory) is not None:
+        self.storage.make_directory(directory)
+        self.storage.delete_many(_hint_files(directory))
+        moved = move_aside(self.storage, directory, trash)
+        if find_head(self.storage, directory) is not None:
             raise ConflictError(
                 f"another writer committed to table {format_identifier(identifier)!r} while it was being dropped; its "
                 f"older versions are in {trash!r}; stop the writer and drop it again"
             )
         return moved or head.location
 
-    @property
-    def storage(self) -> DirectoryStorage:
-        return self._storage
-
     def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
         """As the protocol says; version files that a drop moved to the trash move back, all others begin a new count."""
-        table = read_unregistered(self, identifier, metadata_location, self._storage)
+        table = read_unregistered(self, identifier, metadata_location, self.storage)
         if not self._has_namespace(identifier[:-1]):
             raise no_such_namespace(self, identifier[:-1])
         at = self.default_location(identifier)
@@ -416,18 +387,18 @@ class FilesystemCatalog(DirectoryNamespaces):
         directory = self._metadata_directory(table.identifier)
         self._check_properties(table.metadata)
         self._check_store(directory)
-        if not self._storage.capabilities(directory).move:
+        if not self.storage.capabilities(directory).move:
             raise UnsupportedError(
                 f"cannot register table {table.name!r}: it is not proved that the store of {directory!r} can move its metadata "
                 "back without replacing a file"
             )
-        data = self._storage.read(table.metadata_location)
+        data = self.storage.read(table.metadata_location)
         try:
-            location = move_back(self._storage, table.metadata_location, directory)
+            location = move_back(self.storage, table.metadata_location, directory)
         except FileExistsError as error:
             raise table_exists(self, table.identifier) from error
         self._write_hint(directory, file_version(location))
-        back = Table(table.identifier, table.metadata, location, self._storage, self)
+        back = Table(table.identifier, table.metadata, location, self.storage, self)
         outcome = self._verified(back, data)
         if isinstance(outcome, Unknown):
             raise OutcomeUnknownError(
@@ -442,12 +413,12 @@ class FilesystemCatalog(DirectoryNamespaces):
 
     def _conflict_with_head(self, table: Table) -> Conflict | None:
         """What stands against a commit on `table`, if it is not the head."""
-        head = find_head(self._storage, self._metadata_directory(table.identifier))
+        head = find_head(self.storage, self._metadata_directory(table.identifier))
         if head is None:
             return Conflict("the table was dropped", is_final=True)
         if canonical(head.location) == canonical(table.metadata_location):
             # Numbers come again when a table is dropped and created again, so the content decides.
-            current = read_table(self, table.identifier, head.location, self._storage)
+            current = read_table(self, table.identifier, head.location, self.storage)
             if format_metadata(current.metadata) == format_metadata(table.metadata):
                 return None
         return Conflict(f"another writer committed {head.location!r}", is_final=True)
@@ -456,7 +427,7 @@ class FilesystemCatalog(DirectoryNamespaces):
         """The commit itself: create the version file that `table` names."""
         location = table.metadata_location
         try:
-            self._storage.create(location, data)
+            self.storage.create(location, data)
         except OutcomeUnknownError as error:
             return Unknown(error.message, location)
         except FileExistsError:
@@ -464,7 +435,7 @@ class FilesystemCatalog(DirectoryNamespaces):
             # hold what no other writer can have chosen: two that set one property in one millisecond write the same.
             is_unique = not table.metadata.snapshots_by_id.keys() <= base.snapshots_by_id.keys()
             try:
-                is_ours = is_unique and self._storage.read(location) == data
+                is_ours = is_unique and self.storage.read(location) == data
             except IcekeepError as error:
                 return Unknown(first_line(error), location)
             if not is_ours:
@@ -477,9 +448,9 @@ class FilesystemCatalog(DirectoryNamespaces):
         location = table.metadata_location
         version = file_version(location)
         try:
-            if any(self._storage.head(o) for o in version_locations(directory, version) if o != location):
+            if any(self.storage.head(o) for o in version_locations(directory, version) if o != location):
                 return Unknown(f"another writer committed version {version} under another name", location)
-            head = find_head(self._storage, directory)
+            head = find_head(self.storage, directory)
             if head is None:
                 return Unknown("another writer removed the table", location)
             if head.version > version and self._is_behind(directory, version):
@@ -488,7 +459,7 @@ class FilesystemCatalog(DirectoryNamespaces):
                     location,
                 )
             with suppress(MissingFileError):
-                if self._storage.read(location) != data:
+                if self.storage.read(location) != data:
                     return Unknown(f"another writer replaced {location!r}", location)
             if self._descends(head.location, table):
                 return Committed(table)
@@ -498,7 +469,7 @@ class FilesystemCatalog(DirectoryNamespaces):
 
     def _is_behind(self, directory: str, version: int) -> bool:
         """Whether the next version was there first: a name that was deleted can be created again, and logs name names."""
-        infos = [[self._storage.head(o) for o in version_locations(directory, v)] for v in (version, version + 1)]
+        infos = [[self.storage.head(o) for o in version_locations(directory, v)] for v in (version, version + 1)]
         ours, next_ = ([info.modified_ms for info in found if info is not None] for found in infos)
         return not next_ or min(next_) < max(ours, default=0) - CLOCK_GRAIN_MS
 
@@ -507,7 +478,7 @@ class FilesystemCatalog(DirectoryNamespaces):
         wanted, at = canonical(table.metadata_location), head_location
         while canonical(at) != wanted:
             try:
-                log = read_table(self, table.identifier, at, self._storage).metadata.metadata_log
+                log = read_table(self, table.identifier, at, self.storage).metadata.metadata_log
             except MissingFileError:
                 return False
             if any(_is_entry_of(table, entry) for entry in log):
@@ -534,7 +505,7 @@ class FilesystemCatalog(DirectoryNamespaces):
             )
 
     def _check_store(self, location: str) -> None:
-        if not self._storage.capabilities(location).exclusive_create:
+        if not self.storage.capabilities(location).exclusive_create:
             raise SafetyError(
                 f"cannot commit below {location!r}: it is not proved that the store there refuses to create a "
                 "name twice, so that a commit could overwrite another; use a sql or rest catalog",
@@ -545,8 +516,8 @@ class FilesystemCatalog(DirectoryNamespaces):
         """Tell readers where to begin; a failure costs them some probes, and only them."""
         location = join(directory, HINT)
         with suppress(Exception):
-            self._storage.delete_many(_hint_files(directory))
-            self._storage.create(location, str(version).encode())
+            self.storage.delete_many(_hint_files(directory))
+            self.storage.create(location, str(version).encode())
 
     def _trim(self, base: TableMetadata, new: TableMetadata, version: int) -> None:
         """Delete metadata files that fell out of the log, but none that a slow writer may create a second time."""
@@ -557,10 +528,10 @@ class FilesystemCatalog(DirectoryNamespaces):
             if file_version(entry.metadata_file) > oldest_kept or entry.timestamp_ms > newest_deleted_ms:
                 return False
             # Its own timestamp may be that of a writer whose clock was slow, or who was.
-            info = self._storage.head(entry.metadata_file)
+            info = self.storage.head(entry.metadata_file)
             return info is not None and info.modified_ms <= newest_deleted_ms
 
-        delete_dropped(self._storage, base, new, is_old, roots=self.reclaim_roots)
+        delete_dropped(self.storage, base, new, is_old, roots=self.reclaim_roots)
 
 
 def _hint_files(directory: str) -> list[str]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
+from icekeep.catalog.base import Catalog, Conflict, Identifier, Table
 from icekeep.decoding import from_json
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.runtime import Runtime
@@ -80,18 +80,17 @@ def read_table(catalog: Catalog, identifier: Identifier, metadata_location: str,
     return Table(identifier, metadata, metadata_location, storage, catalog)
 
 
-def read_current(catalog: Catalog, identifier: Identifier, find: Callable[[], Pointer]) -> Table:
-    """The table whose pointer `find` tells; raises as `Catalog.load` does.
+def read_current(catalog: Catalog, identifier: Identifier) -> Table:
+    """The table that a catalog finds; raises as `Catalog.load` does.
 
     A table that keeps few metadata files may have moved on, and deleted the one that the pointer named, before it is read.
     """
-    pointer = find()
+    pointer = catalog.find(identifier)
     while True:
         try:
             return read_table(catalog, identifier, pointer.metadata_location, pointer.storage)
         except MissingFileError:
-            missing = pointer.metadata_location
-            pointer = find()
+            missing, pointer = pointer.metadata_location, catalog.find(identifier)
             if pointer.metadata_location == missing:
                 raise
 
@@ -132,7 +131,6 @@ def new_location(metadata: TableMetadata, version: int, runtime: Runtime) -> str
 
 
 def write_metadata(storage: Storage, metadata: TableMetadata, location: str) -> None:
-    """Write metadata to a new file."""
     with storage.write(location) as stream:
         stream.write(encode(metadata))
 
@@ -147,7 +145,6 @@ def compression_suffix(metadata: TableMetadata) -> str:
 
 
 def is_metadata_file(location: str) -> bool:
-    """Whether a file is table metadata by its name."""
     return _IS_METADATA.search(location) is not None
 
 
@@ -194,7 +191,7 @@ _WARNED_OF: set[str] = set()
 """Locations of tables."""
 
 
-class _Whose(msgspec.Struct):
+class _TableOfMetadata(msgspec.Struct):
     """Of a metadata file only which table's it is."""
 
     table_uuid: str | None = msgspec.field(name="table-uuid", default=None)
@@ -247,7 +244,7 @@ def delete_dropped(
         going = [
             location
             for location in dropped
-            if canonical(location).rpartition("/")[0] not in taken and _is_of(new, location, storage)
+            if canonical(location).rpartition("/")[0] not in taken and _is_metadata_of(new, location, storage)
         ]
         with confined_to((new.location, *roots)):
             outcomes = storage.delete_many(going)
@@ -273,7 +270,7 @@ def _warn_of_stay(base: TableMetadata, new: TableMetadata, found: Sequence[Metad
         )
 
 
-def _is_of(metadata: TableMetadata, location: str, storage: Storage) -> bool:
+def _is_metadata_of(metadata: TableMetadata, location: str, storage: Storage) -> bool:
     """Whether a metadata file says that it is of a table; one of version 1 without a uuid says nothing."""
     try:
         uuid = table_uuid_in(storage.read(location))
@@ -284,7 +281,7 @@ def _is_of(metadata: TableMetadata, location: str, storage: Storage) -> bool:
 
 def table_uuid_in(data: bytes) -> str | None:
     """The uuid of the table that a metadata file is of; raises whatever decoding raises where it is none."""
-    return from_json(unpacked(data), _Whose).table_uuid
+    return from_json(unpacked(data), _TableOfMetadata).table_uuid
 
 
 def delete_refused(storage: Storage, location: str) -> None:
@@ -323,8 +320,6 @@ _HINT_LENGTH_MAX_BYTES = 32
 
 
 class VersionFile(NamedTuple):
-    """One version of a table's metadata."""
-
     version: int
     location: str
 
@@ -336,7 +331,6 @@ def parse_version_name(name: str) -> int | None:
 
 
 def version_locations(directory: str, version: int) -> list[str]:
-    """All locations at which the metadata file of a version may be."""
     return [join(directory, f"v{version}{suffix}") for suffix in _VERSION_SUFFIXES]
 
 

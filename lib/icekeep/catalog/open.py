@@ -98,7 +98,7 @@ def catalog_type(name: str, properties: Mapping[str, str]) -> str:
         )
     if kind not in _KINDS and kind not in _CLIENT_KINDS:
         problem = f"is {kind!r}" if kind else "is missing"
-        raise ConfigError(f"catalogs.{name}.type", f"{problem}; give one of {_known()}")
+        raise ConfigError(f"catalogs.{name}.type", f"{problem}; give one of {', '.join(CATALOG_TYPES)}")
     return kind
 
 
@@ -129,10 +129,6 @@ def _open_client(name: str, kind: str, properties: Mapping[str, str], runtime: R
             milliseconds(f"catalogs.{name}", key, properties[key])
     first_answer_ms(f"catalogs.{name}", properties)
     return _CLIENT_KINDS[kind](name, properties, runtime)
-
-
-def _known() -> str:
-    return ", ".join([*_KINDS, *_CLIENT_KINDS])
 
 
 def _absolute(name: str, warehouse: str) -> str:

@@ -72,7 +72,7 @@ Sent = Conflict | Unknown | None
 """What one sending is known to have done: `None` is that the swap landed, by this one or by one before."""
 
 
-def replaced(table: Table, new: Table, send: Callable[[], Sent], runtime: Runtime) -> SwapOutcome:
+def replaced(table: Table, new: Table, send: Callable[[], Sent]) -> SwapOutcome:
     """Move the pointer from `table` to `new`, whose metadata file is written; ask again until it is known whether that landed.
 
     The metadata file of `new` is deleted where it is proved that no pointer will ever name it.
@@ -81,46 +81,37 @@ def replaced(table: Table, new: Table, send: Callable[[], Sent], runtime: Runtim
         send: one request, always the same; an error of ours proves that it did not land, and will not.
 
     Returns:
-        What is known; unknown where the table's retries (`commit.status-check.*`) are used up.
+        What is known; unknown where the table's retries (`commit.status-check.*`) are used up. A conflict says that no request
+        has landed, and none will where it is final.
 
     Raises:
         IcekeepError: as the first `send` did.
     """
     try:
-        outcome = _sent_until_known(send, table, new.metadata_location, runtime)
+        outcome = send()
     except IcekeepError:
         delete_refused(new.storage, new.metadata_location)
         raise
+    if isinstance(outcome, Unknown):
+        outcome = _settled(outcome, send, table, new)
     if isinstance(outcome, Conflict) and outcome.is_final:
         delete_refused(new.storage, new.metadata_location)
     return Committed(new) if outcome is None else outcome
 
 
-def _sent_until_known(send: Callable[[], Sent], table: Table, location: str, runtime: Runtime) -> Sent:
-    """Move the pointer of `table` to `location` by `send`, as often as it takes to know the outcome.
+def _settled(lost: Unknown, send: Callable[[], Sent], table: Table, new: Table) -> Sent:
+    """What became of a request whose answer was lost, by sending it again.
 
     Answers that prove nothing are followed by another request as often as `commit.status-check.num-retries` says, and at
     least once; that nobody is reached in between is waited for as long as `commit.status-check.total-timeout-ms` says. A
-    process that is abandoned sends nothing again.
-
-    Args:
-        send: one request, always the same; an error of ours proves that it did not land, and will not.
-
-    Returns:
-        A conflict says that none has landed, and none will where it is final.
-
-    Raises:
-        IcekeepError: as the first `send` did; later ones prove nothing about those before.
+    process that is abandoned sends nothing again. Errors of later requests prove nothing about those before.
     """
-    outcome = send()
-    if not isinstance(outcome, Unknown):
-        return outcome
     checks = StatusChecks.of(table.metadata, is_lenient=True)
     left_count = checks.num_retries
-    for _ in resends(checks, runtime):
+    for _ in resends(checks, new.runtime):
         try:
             again = send()
-            found = again if again is None or isinstance(again, Unknown) else _met(again, table, location)
+            found = _met(again, table, new.metadata_location) if isinstance(again, Conflict) else again
         except UnavailableError:
             continue
         except IcekeepError:
@@ -130,7 +121,7 @@ def _sent_until_known(send: Callable[[], Sent], table: Table, location: str, run
         left_count -= 1
         if left_count <= 0:
             break
-    return outcome
+    return lost
 
 
 def resends(checks: StatusChecks, runtime: Runtime) -> Iterator[None]:

@@ -5,17 +5,16 @@ the row still names the file that the commit was based on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from icekeep.catalog.base import (
+    BaseCatalog,
     Committed,
     Conflict,
     Identifier,
-    OperatorRules,
     Pointer,
     SwapOutcome,
     Table,
@@ -24,13 +23,11 @@ from icekeep.catalog.base import (
     check_meant,
     format_identifier,
     in_parts,
-    named_roots_of,
     namespace_exists,
     namespace_not_empty,
     no_such_namespace,
     no_such_table,
     no_warehouse,
-    show_catalog,
     table_exists,
     validate_namespace,
     validate_table_identifier,
@@ -79,7 +76,7 @@ NAMESPACES = sa.Table(
 T = TypeVar("T")
 
 
-class SqlCatalog:
+class SqlCatalog(BaseCatalog):
     """Tables whose pointers are rows of `iceberg_tables`; properties `uri` and `warehouse`.
 
     The database's tables, and SQLite's file, are made by the first namespace, in the form with `iceberg_type` (Java's
@@ -88,21 +85,13 @@ class SqlCatalog:
 
     compares_metadata = True
     restores_snapshots = True
-    drop_frees_metadata_names = False
-    garbage_collector = None
 
     def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
-        self.name = name
+        super().__init__(name, properties, runtime)
         self.warehouse = properties.get("warehouse", "").rstrip("/") or None
-        self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
-        self.rules = OperatorRules.of(properties)
-        self._database = Database(name, properties)
-        self._storage = storage
-        self.runtime = runtime
+        self.storage = storage
+        self._database = Database.of_catalog(name, properties)
         self._has_types: bool | None = None
-
-    def __repr__(self) -> str:
-        return show_catalog(self)
 
     @property
     def identity(self) -> str:
@@ -110,8 +99,7 @@ class SqlCatalog:
         return f"sql {self._database.address} {self.name}"
 
     def load(self, identifier: Identifier | str) -> Table:
-        identifier = as_identifier(identifier)
-        return read_current(self, identifier, lambda: self.find(identifier))
+        return read_current(self, as_identifier(identifier))
 
     def find(self, identifier: Identifier | str) -> Pointer:
         identifier = as_identifier(identifier)
@@ -124,7 +112,7 @@ class SqlCatalog:
             raise InvalidTableError(
                 f"table {format_identifier(identifier)!r} in catalog {self.name!r} has no metadata location"
             )
-        return Pointer(str(location), self._storage, previous or None)
+        return Pointer(str(location), self.storage, previous or None)
 
     def describe(self, identifier: Identifier) -> None:
         """Nothing but the metadata location, which may lie anywhere."""
@@ -144,12 +132,12 @@ class SqlCatalog:
         except OutcomeUnknownError:
             raise
         except DuplicateRowError as error:
-            delete_refused(self._storage, location)
+            delete_refused(self.storage, location)
             raise table_exists(self, identifier) from error
         except IcekeepError:
-            delete_refused(self._storage, location)
+            delete_refused(self.storage, location)
             raise
-        return Table(identifier, metadata, location, self._storage, self)
+        return Table(identifier, metadata, location, self.storage, self)
 
     def default_location(self, identifier: Identifier) -> str:
         validate_table_identifier(identifier)
@@ -166,9 +154,6 @@ class SqlCatalog:
             raise no_warehouse(self)
         return join(self.warehouse, *identifier)
 
-    def locked(self, table: Table) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(new, Conflict):
@@ -176,7 +161,7 @@ class SqlCatalog:
         outcome = self._replace(table, new)
         if isinstance(outcome, Committed):
             others = partial(self._pointers_but, table.identifier)
-            delete_dropped(self._storage, table.metadata, new, roots=self.reclaim_roots, others=others)
+            delete_dropped(self.storage, table.metadata, new, roots=self.reclaim_roots, others=others)
         return outcome
 
     def reattach(self, table: Table) -> SwapOutcome:
@@ -184,10 +169,9 @@ class SqlCatalog:
         return self._replace(table, attached_metadata(table, self.runtime.now_ms()))
 
     def _replace(self, table: Table, new: TableMetadata) -> SwapOutcome:
-        """Write metadata, and move the pointer from the file of `table` to it."""
         location = self._write(new, file_version(table.metadata_location) + 1)
-        after = Table(table.identifier, new, location, self._storage, self)
-        return replaced(table, after, lambda: self._moved(table, location), self.runtime)
+        after = Table(table.identifier, new, location, self.storage, self)
+        return replaced(table, after, partial(self._moved, table, location))
 
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
@@ -198,22 +182,18 @@ class SqlCatalog:
             if not rows:
                 raise no_such_table(self, identifier)
             location = rows[0][0]
-            check_meant(self, identifier, Pointer(str(location), self._storage), table_uuid, metadata_location)
+            check_meant(self, identifier, Pointer(str(location), self.storage), table_uuid, metadata_location)
             # The row that was looked at goes, or none: else somebody committed meanwhile, and it is looked at again.
             statement = sa.delete(TABLES).where(*row, TABLES.c.metadata_location.is_not_distinct_from(location))
-            if self._change(partial(_changed_rows, statement)):
+            if self._change(partial(_rows_changed, statement)):
                 return str(location or "")
-
-    @property
-    def storage(self) -> Storage:
-        return self._storage
 
     def clock_ms(self) -> int | None:
         """What time the database's server says that it is, epoch milliseconds; `None` for a database in a file."""
         return self._database.clock_ms()
 
     def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
-        table = read_unregistered(self, identifier, metadata_location, self._storage)
+        table = read_unregistered(self, identifier, metadata_location, self.storage)
         if identifier[:-1] not in self._namespaces():
             raise no_such_namespace(self, identifier[:-1])
         values = {"metadata_location": metadata_location, **self._key(identifier)}
@@ -234,7 +214,7 @@ class SqlCatalog:
             raise no_such_namespace(self, new[:-1])
         statement = sa.update(TABLES).where(*self._row(old)).values(self._key(new))
         try:
-            if self._change(lambda connection: connection.execute(statement).rowcount) == 0:
+            if self._change(partial(_rows_changed, statement)) == 0:
                 raise no_such_table(self, old)
         except DuplicateRowError as error:
             raise table_exists(self, new) from error
@@ -250,7 +230,6 @@ class SqlCatalog:
         return sorted((*namespace, name) for (name,) in self._select(sa.select(TABLES.c.table_name).where(*wanted)))
 
     def list_pointers(self) -> dict[Identifier, Pointer | None]:
-        """All tables of the catalog; see `catalog/base.py`."""
         return {name[1:]: pointer for name, pointer in self._pointers(TABLES.c.catalog_name == self.name).items()}
 
     def list_pointers_beside(self) -> dict[Identifier, Pointer | None]:
@@ -262,7 +241,7 @@ class SqlCatalog:
         where = (TABLES.c.metadata_location, TABLES.c.previous_metadata_location)
         rows: Sequence[Any] = self._select(sa.select(*named, *where).where(*wanted, self._is_table()))
         return {
-            (catalog, *namespace.split("."), name): Pointer(str(location), self._storage, previous or None)
+            (catalog, *namespace.split("."), name): Pointer(str(location), self.storage, previous or None)
             if location
             else None
             for catalog, namespace, name, location, previous in rows
@@ -324,13 +303,13 @@ class SqlCatalog:
     def _moved(self, table: Table, location: str) -> Sent:
         """One transaction that moves the pointer; a later one waits for the lock of an earlier, so it sees what that did."""
         try:
-            return self._database.transact(lambda connection: self._move_pointer(connection, table, location))
+            return self._database.transact(partial(self._move_pointer, table, location))
         except OutcomeUnknownError as error:
             return Unknown(error.message, location)
         except DatabaseBusyError as error:
             return Conflict(str(error), is_final=True)
 
-    def _move_pointer(self, connection: sa.Connection, table: Table, location: str) -> Conflict | None:
+    def _move_pointer(self, table: Table, location: str, connection: sa.Connection) -> Conflict | None:
         """The compare and swap; its conflict is proved, since the statement changed no row."""
         row = self._row(table.identifier)
         statement = (
@@ -350,7 +329,7 @@ class SqlCatalog:
 
     def _write(self, metadata: TableMetadata, version: int) -> str:
         location = new_location(metadata, version, self.runtime)
-        write_metadata(self._storage, metadata, location)
+        write_metadata(self.storage, metadata, location)
         return location
 
     def _change(self, work: Callable[[sa.Connection], T], *, creates: bool = False) -> T:
@@ -427,7 +406,7 @@ class SqlCatalog:
         self._is_prepared()
 
 
-def _changed_rows(statement: sa.Delete, connection: sa.Connection) -> int:
+def _rows_changed(statement: sa.Delete | sa.Update, connection: sa.Connection) -> int:
     return connection.execute(statement).rowcount
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import count
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import msgspec
 
@@ -41,7 +41,7 @@ from icekeep.spec.snapshots import MAIN, Snapshot, carried, moved
 from icekeep.spec.types import MAX_LONG
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update, low_counters
 from icekeep.storage.base import Storage
-from icekeep.storage.wrappers import RehearsalStorage, itself
+from icekeep.storage.wrappers import Overlay, StorageWrapper
 
 T = TypeVar("T")
 
@@ -62,25 +62,19 @@ def noting_storage(storage: Storage, made: list[str]) -> Storage:
 
     A location that turned out to be taken is not appended: that file is another writer's. Only the storage is pickled.
     """
-    noting: Any = _NotingStorage(storage, made)
-    return cast(Storage, noting)
+    return _NotingStorage(storage, made)
 
 
-class _NotingStorage:
-    def __init__(self, storage: Storage, made: list[str]) -> None:
-        self._storage, self._made = storage, made
-
-    def __reduce__(self) -> tuple[Callable[[Storage], Storage], tuple[Storage]]:
-        return itself, (self._storage,)
+class _NotingStorage(StorageWrapper):
+    def __init__(self, inner: Storage, made: list[str]) -> None:
+        super().__init__(inner)
+        self._made = made
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
-        with self._storage.write(location) as stream:
+        with self.inner.write(location) as stream:
             yield stream
         self._made.append(location)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
 
 
 class CommitFiles:
@@ -359,7 +353,7 @@ def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> 
 
     `change` is not called for a branch without delete files.
     """
-    base, runtime, storage = table.metadata, table.runtime, RehearsalStorage(table.storage)
+    base, runtime, storage = table.metadata, table.runtime, Overlay(table.storage)
     reader, head = ManifestReader(storage), base.head(branch)
 
     def delete_manifests(snapshot: Snapshot) -> list[ManifestFile]:

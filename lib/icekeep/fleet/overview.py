@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Identifier, Table, WrappedCatalog, format_identifier
+from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
+from icekeep.catalog.wrappers import CatalogWrapper
 from icekeep.errors import IcekeepError, NotFoundError, and_more, first_line
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.fleet.choosing import (
@@ -468,8 +469,7 @@ class _Look:
 
 def counted(table: Table, meter: Meter) -> Table:
     """The same table, and all that its catalog loads by it, whose requests are counted."""
-    storage: Any = table.storage
-    catalog: Any = table.catalog
+    storage, catalog = table.storage, table.catalog
     return msgspec.structs.replace(
         table,
         storage=storage if isinstance(storage, CountedStorage) else CountedStorage(storage, meter),
@@ -477,11 +477,11 @@ def counted(table: Table, meter: Meter) -> Table:
     )
 
 
-class CountedCatalog(WrappedCatalog):
+class CountedCatalog(CatalogWrapper):
     """All of a catalog, but that the requests of its tables are counted. What it asks by itself is not."""
 
-    def __init__(self, catalog: Catalog, meter: Meter) -> None:
-        super().__init__(catalog)
+    def __init__(self, inner: Catalog, meter: Meter) -> None:
+        super().__init__(inner)
         self._meter = meter
 
     def over(self, table: Table) -> Table:

@@ -27,7 +27,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import DAY_MS, HOUR_MS
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
-from icekeep.storage.wrappers import CountedStorage, Meter, itself
+from icekeep.storage.wrappers import CountedStorage, Meter, StorageWrapper
 
 
 class SnapshotsHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -380,8 +380,8 @@ class Room:
 _ROOM = Room(REMEMBERED_BYTES)
 
 
-class MeteredStorage:
-    """All of a storage. Whole files that were read are kept as long as there is room; in Spark tasks it is the storage itself.
+class MeteredStorage(StorageWrapper):
+    """Counts requests, and keeps whole files that were read as long as there is room.
 
     As a context manager it gives its room back at the end of the block.
 
@@ -394,8 +394,7 @@ class MeteredStorage:
 
     def __init__(self, storage: Storage, room: Room = _ROOM) -> None:
         self._meter = Meter()
-        counted: Any = CountedStorage(storage, self._meter)
-        self._storage: Storage = counted
+        super().__init__(CountedStorage(storage, self._meter))
         self._room = room
         self._kept: dict[str, bytes] = {}
         self._sizes: dict[str, int] = {}
@@ -409,9 +408,6 @@ class MeteredStorage:
         with self._lock:
             kept, self._kept = self._kept, {}
         self._room.give_back(sum(map(len, kept.values())))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return itself, (self._storage,)
 
     @property
     def requests_count(self) -> int:
@@ -427,7 +423,7 @@ class MeteredStorage:
         kept = self._kept.get(key)
         if kept is not None and length_bytes in (None, len(kept)):
             return kept
-        data = self._storage.read(location, length_bytes)
+        data = self.inner.read(location, length_bytes)
         with self._lock:
             self.read_bytes += len(data)
             self._sizes[key] = len(data)
@@ -439,19 +435,15 @@ class MeteredStorage:
         kept = self._kept.get(canonical(location))
         if kept is not None:
             return BytesIO(kept)
-        return self._storage.open(location)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
+        return self.inner.open(location)
 
 
 def with_own_files(health: TableHealth, table: Table) -> TableHealth:
     """The health of a table with what icekeep keeps of it; with a note where that cannot be told."""
     storage = MeteredStorage(table.storage)
-    metered: Any = storage
     try:
         with storage:
-            found = _own_files(msgspec.structs.replace(table, storage=metered))
+            found = _own_files(msgspec.structs.replace(table, storage=storage))
         told: dict[str, Any] = {"own_files": found}
     except IcekeepError as error:
         note = f"plans that wait, and the trash: {error.message}"

@@ -16,7 +16,8 @@ from typing import Any, Self
 
 import msgspec
 
-from icekeep.catalog.base import check_change, parse_identifier
+from icekeep.catalog.base import parse_identifier
+from icekeep.catalog.wrappers import check_change
 from icekeep.commit.retry import check_submitter
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
 from icekeep.events import StepFinished, StepStarted

@@ -4,21 +4,19 @@ Both wrap the table's catalog, so that a command runs as it always does, with al
 is made in memory from the table as it is now, what the commit writes stays in memory, and nothing reaches the store.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Pointer, SwapOutcome, Table, WrappedCatalog
+from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Pointer, SwapOutcome, Table
 from icekeep.catalog.metadata_files import encode, next_metadata
+from icekeep.catalog.wrappers import CatalogWrapper
 from icekeep.errors import IcekeepBug
 from icekeep.spec.updates import AddSnapshot, Requirement, Update
 from icekeep.storage.base import Storage
-from icekeep.storage.wrappers import RehearsalStorage
-
-_REFUSED = frozenset({"create", "reattach", "drop", "register_table", "rename", "create_namespace", "drop_namespace"})
-"""What a commit to a table has no reason to ask of its catalog."""
+from icekeep.storage.wrappers import Overlay
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -37,15 +35,29 @@ class Swap(msgspec.Struct, frozen=True):
         return not self.was_refused or any(added in table.metadata.snapshots_by_id for added in self.added_ids)
 
 
-class WatchedCatalog(WrappedCatalog):
+def _refused(operation: str) -> Callable[..., NoReturn]:
+    """What a commit to a table has no reason to ask of its catalog."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise IcekeepBug(f"a commit to a table asked its catalog to {operation}")
+
+    return refuse
+
+
+class WatchedCatalog(CatalogWrapper):
     """Passes on what a commit asks of a catalog; `last_swap` is what it asked for at last, `None` if for nothing."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        super().__init__(catalog)
-        self.last_swap: Swap | None = None
+    create = _refused("create")
+    reattach = _refused("reattach")
+    drop = _refused("drop")
+    register_table = _refused("register_table")
+    rename = _refused("rename")
+    create_namespace = _refused("create_namespace")
+    drop_namespace = _refused("drop_namespace")
 
-    def over(self, table: Table) -> Table:
-        return msgspec.structs.replace(table, catalog=self)
+    def __init__(self, inner: Catalog) -> None:
+        super().__init__(inner)
+        self.last_swap: Swap | None = None
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         self.last_swap = Swap(table, tuple(updates))
@@ -57,36 +69,27 @@ class WatchedCatalog(WrappedCatalog):
     def _swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         return super().swap(table, requirements, updates)
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in _REFUSED:
-            return super().__getattr__(name)
-
-        def refuse(*_: Any, **__: Any) -> NoReturn:
-            raise IcekeepBug(f"a commit to a table asked its catalog to {name}")
-
-        return refuse
-
 
 class Rehearsal(WatchedCatalog):
     """Answers a swap as the catalog would, but for what only the real one can know, and changes nothing."""
 
-    def __init__(self, catalog: Catalog, storage: Storage) -> None:
-        super().__init__(catalog)
-        self._storage = RehearsalStorage(storage)
+    def __init__(self, inner: Catalog, storage: Storage) -> None:
+        super().__init__(inner)
+        self._written = Overlay(storage)
 
     def over(self, table: Table) -> Table:
-        return msgspec.structs.replace(table, catalog=self, storage=self._storage)
+        return msgspec.structs.replace(table, catalog=self, storage=self._written)
 
     def locked(self, table: Table) -> AbstractContextManager[None]:
         return nullcontext()
 
     def find(self, identifier: Identifier | str) -> Pointer:
         # Each table may have a storage of its own, with credentials of its own.
-        found = self._catalog.find(identifier)
-        return msgspec.structs.replace(found, storage=RehearsalStorage(found.storage))
+        found = self.inner.find(identifier)
+        return msgspec.structs.replace(found, storage=Overlay(found.storage))
 
     def _swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        new = next_metadata(self.plain(table), requirements, updates, self._catalog.runtime.now_ms())
+        new = next_metadata(self.plain(table), requirements, updates, self.inner.runtime.now_ms())
         if isinstance(new, Conflict):
             return new
         # A real swap writes it, which a property of the table may prevent.

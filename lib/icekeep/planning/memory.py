@@ -20,11 +20,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from icekeep.catalog.base import Catalog, Table, WrappedCatalog
+from icekeep.catalog.base import Catalog, Table
+from icekeep.catalog.wrappers import CatalogWrapper
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import Storage
-from icekeep.storage.wrappers import itself
+from icekeep.storage.wrappers import StorageWrapper
 
 REMEMBERED_BYTES = 256 * MIB
 """The limit of all tables together; the least recently used bytes are evicted first."""
@@ -135,9 +136,11 @@ class Memory:
         catalog, storage = table.catalog, table.storage
         if isinstance(catalog, RememberingCatalog):
             return table
-        through: Any = RememberedStorage(storage, self, catalog.identity)
-        remembering: Any = RememberingCatalog(catalog, self)
-        return msgspec.structs.replace(table, storage=through, catalog=remembering)
+        return msgspec.structs.replace(
+            table,
+            storage=RememberedStorage(storage, self, catalog.identity),
+            catalog=RememberingCatalog(catalog, self),
+        )
 
     def get(self, catalog: str, location: str) -> bytes | None:
         key = (catalog, location)
@@ -266,41 +269,36 @@ class Memory:
             self.columns_bytes -= segment.bytes
 
 
-class RememberedStorage:
-    """A storage that reads manifests through a memory; pickled for Spark tasks, it becomes the storage itself."""
+class RememberedStorage(StorageWrapper):
+    """A storage that reads manifests through a memory."""
 
-    def __init__(self, storage: Storage, memory: Memory, catalog: str) -> None:
-        self.plain, self.memory, self.catalog = storage, memory, catalog
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return itself, (self.plain,)
+    def __init__(self, inner: Storage, memory: Memory, catalog: str) -> None:
+        super().__init__(inner)
+        self.memory, self.catalog = memory, catalog
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         kept = self.memory.get(self.catalog, location)
         if kept is not None and length_bytes in (None, len(kept)):
             return kept
-        data = self.plain.read(location, length_bytes)
+        data = self.inner.read(location, length_bytes)
         self.memory.put(self.catalog, location, data)
         return data
 
     def open(self, location: str) -> BinaryIO:
         kept = self.memory.get(self.catalog, location)
-        return self.plain.open(location) if kept is None else BytesIO(kept)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.plain, name)
+        return self.inner.open(location) if kept is None else BytesIO(kept)
 
 
-class RememberingCatalog(WrappedCatalog):
+class RememberingCatalog(CatalogWrapper):
     """A catalog whose tables are read through a memory."""
 
-    def __init__(self, catalog: Catalog, memory: Memory) -> None:
-        super().__init__(catalog)
+    def __init__(self, inner: Catalog, memory: Memory) -> None:
+        super().__init__(inner)
         self._memory = memory
 
     def over(self, table: Table) -> Table:
         return self._memory.over(table)
 
     def plain(self, table: Table) -> Table:
-        storage = table.storage.plain if isinstance(table.storage, RememberedStorage) else table.storage
+        storage = table.storage.inner if isinstance(table.storage, RememberedStorage) else table.storage
         return msgspec.structs.replace(super().plain(table), storage=storage)

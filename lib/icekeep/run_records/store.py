@@ -216,11 +216,11 @@ class RunRecords:
             given = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
             # Of a setting that is there twice the server takes the last: what the address says of its own holds.
             options = [_POSTGRESQL_OPTIONS, *url.normalized_query.get("options", ())]
-            database = Database.of_url(
-                url.update_query_dict({**given, "options": " ".join(options)}), title, _ANSWER_SECONDS
+            database = Database(
+                url.update_query_dict({**given, "options": " ".join(options)}), title, answer_seconds=_ANSWER_SECONDS
             )
             return cls(database, database, runtime, address)
-        at_once = Database.of_url(url.set(query={"timeout": "0"}), title)
+        at_once = Database(url.set(query={"timeout": "0"}), title)
         return cls(at_once, at_once.with_parameters({"timeout": f"{_BUSY_MS / 1000}"}), runtime, address)
 
     def is_begun(self) -> bool:

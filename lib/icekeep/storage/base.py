@@ -1,4 +1,4 @@
-"""What icekeep asks of a store of bytes: one protocol of a dozen operations over locations.
+"""What icekeep asks of a store of bytes: one protocol of operations over locations.
 
 A location is text (`file:///a/b`, `s3://bucket/key`); `locations.py` compares and joins them. Files are immutable:
 nothing here overwrites one. Backends translate their own exceptions, so that callers see icekeep's errors and, for a
@@ -221,13 +221,8 @@ class Storage(Protocol):
     def capabilities(self, location: str) -> Capabilities:
         """Prove what the store of `location` can do, by trying it in the nearest directory that exists."""
 
-
-class Directories(Protocol):
-    """Directories by location, which a catalog in a directory takes for namespaces; errors as those of `Storage`.
-
-    A store that knows only keys has a directory where a key lies below it, and keeps an empty one by a marker that neither
-    `Storage.list` nor `Storage.child_names` shows.
-    """
+    # Directories, which a catalog in a directory takes for namespaces. A store that knows only keys has one where a key lies
+    # below it, and keeps an empty one by a marker that neither `list` nor `child_names` shows.
 
     def directory_exists(self, location: str) -> bool:
         """Whether there is a directory, or a link to one."""
@@ -240,10 +235,6 @@ class Directories(Protocol):
 
     def child_directories(self, location: str) -> Sequence[str]:
         """Names of the directories right in a directory, sorted, without hidden ones and links; none if it is not there."""
-
-
-class DirectoryStorage(Storage, Directories, Protocol):
-    """A storage that also knows directories: what every backend is."""
 
 
 def directory_shares(

@@ -59,7 +59,7 @@ class VendedProperties:
         self._lock = threading.Lock()
         self._next_ms = 0
         self._in_vain_until_ms = 0
-        self._held = _Held(dict(properties), runtime.now_ms())
+        self._held = _VendedCredentials(dict(properties), runtime.now_ms())
         # What is under way goes on with the credentials before, whose text stays secret so long.
         self._before = self._held
 
@@ -94,7 +94,7 @@ class VendedProperties:
                     self._in_vain_until_ms = self._runtime.now_ms() + _IN_VAIN_PAUSE_MS
             raise
 
-    def _current(self) -> "_Held":
+    def _current(self) -> "_VendedCredentials":
         with self._lock:
             self._adopt()
             now_ms = self._runtime.now_ms()
@@ -111,7 +111,7 @@ class VendedProperties:
                     self._next_ms = self._runtime.now_ms() + max(_PAUSE_MS, took_ms)
             return self._held
 
-    def _renewed_after(self, used: "_Held") -> bool:
+    def _renewed_after(self, used: "_VendedCredentials") -> bool:
         """Whether there are other credentials than those that were refused."""
         with self._lock:
             now_ms = self._runtime.now_ms()
@@ -125,7 +125,7 @@ class VendedProperties:
         fresh = self._renewal.properties()
         stale = tuple(beside for given, beside in _BESIDE.items() if any(name.startswith(given) for name in fresh))
         kept = {name: value for name, value in self._held.properties.items() if not name.startswith(stale)}
-        self._before, self._held = self._held, _Held({**kept, **fresh}, self._runtime.now_ms())
+        self._before, self._held = self._held, _VendedCredentials({**kept, **fresh}, self._runtime.now_ms())
         _newest.pop(self._renewal.key, None)
         _newest[self._renewal.key] = self._held
         for key in [*_newest][:-_NEWEST_MAX]:
@@ -138,7 +138,7 @@ class VendedProperties:
             self._before, self._held = self._held, newest
 
 
-class _Held:
+class _VendedCredentials:
     """Properties and when they were handed out, epoch milliseconds."""
 
     def __init__(self, properties: Mapping[str, str], obtained_ms: int) -> None:
@@ -161,5 +161,5 @@ class _Held:
 _NEWEST_MAX = 1000
 """A process that lives for weeks meets tables without end; one that is left out costs a request."""
 
-_newest: dict[Hashable, _Held] = {}
+_newest: dict[Hashable, _VendedCredentials] = {}
 """What this process was handed out last, by the key of its renewal, the latest last: a worker of Spark's does many tasks."""

@@ -1,10 +1,12 @@
 """Storages around another one: that count what is asked, keep what is written in memory, or can be stopped.
 
-Work in threads cannot be cancelled: a storage that is stopped ends it at the next bytes that it reads or writes.
+Each hands on what it does not change. Work in threads cannot be cancelled: a storage that is stopped ends it at the next
+bytes that it reads or writes.
 """
 
 import io
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO, Self, cast
@@ -17,9 +19,166 @@ from icekeep.storage.base import (
     FileInfo,
     ListingShare,
     MoveOutcome,
-    MoveStatus,
     Storage,
 )
+
+
+class ForwardingStorage(ABC):
+    """Hands each call to the storage that serves its location."""
+
+    @abstractmethod
+    def at(self, location: str) -> Storage:
+        """The storage that serves a location; asked once for each call, right before it."""
+
+    def open(self, location: str) -> BinaryIO:
+        return self.at(location).open(location)
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        return self.at(location).read(location, length_bytes)
+
+    def write(self, location: str) -> AbstractContextManager[BinaryIO]:
+        return self.at(location).write(location)
+
+    def create(self, location: str, data: bytes) -> None:
+        self.at(location).create(location, data)
+
+    def move(self, source: str, target: str) -> None:
+        self.at(source).move(source, target)
+
+    @abstractmethod
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        """As `Storage.move_many`; the locations may be of several storages."""
+
+    @abstractmethod
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        """As `Storage.delete_many`; the locations may be of several storages."""
+
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        return self.at(prefix_location).shares(prefix_location, count)
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        return self.at(share.prefix).list_share(share)
+
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        return self.at(prefix_location).list(prefix_location)
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return self.at(location).child_names(location)
+
+    def head(self, location: str) -> FileInfo | None:
+        return self.at(location).head(location)
+
+    def capabilities(self, location: str) -> Capabilities:
+        return self.at(location).capabilities(location)
+
+    def directory_exists(self, location: str) -> bool:
+        return self.at(location).directory_exists(location)
+
+    def make_directory(self, location: str) -> None:
+        self.at(location).make_directory(location)
+
+    def remove_directory(self, location: str) -> None:
+        self.at(location).remove_directory(location)
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        return self.at(location).child_directories(location)
+
+
+class StorageWrapper(ForwardingStorage):
+    """All of another storage, `inner`; a subclass says what it does otherwise.
+
+    Pickled, as for Spark's tasks, it is `inner` alone, where a subclass does not say otherwise by `__reduce__`.
+    """
+
+    def __init__(self, inner: Storage) -> None:
+        self.inner = inner
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return itself, (self.inner,)
+
+    def at(self, location: str) -> Storage:
+        return self.inner
+
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        return self.inner.move_many(moves)
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        return self.inner.delete_many(locations)
+
+
+def itself(storage: Storage) -> Storage:
+    """What a storage around another one is pickled as."""
+    return storage
+
+
+class HookedStream:
+    """All of a stream, as far as files are read and written.
+
+    `before` is called before bytes are read or written, and may raise; `after` with how many were read, and how many written.
+    """
+
+    def __init__(
+        self,
+        inner: BinaryIO,
+        *,
+        before: Callable[[], object] = lambda: None,
+        after: Callable[[int, int], object] = lambda read_bytes, written_bytes: None,
+    ) -> None:
+        self._inner, self._before, self._after = inner, before, after
+
+    def read(self, size: int = -1) -> bytes:
+        self._before()
+        data = self._inner.read(size)
+        self._after(len(data), 0)
+        return data
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._before()
+        count: int | None = cast(Any, self._inner).readinto(buffer)
+        self._after(count or 0, 0)
+        return count
+
+    def write(self, data: Any) -> int:
+        self._before()
+        count = self._inner.write(data)
+        self._after(0, memoryview(data).nbytes)
+        return count
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._inner.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def flush(self) -> None:
+        self._inner.flush()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    def readable(self) -> bool:
+        return self._inner.readable()
+
+    def writable(self) -> bool:
+        return self._inner.writable()
+
+    def seekable(self) -> bool:
+        return self._inner.seekable()
+
+    def fileno(self) -> int:
+        return self._inner.fileno()
+
+    def __enter__(self) -> Self:
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._inner.__exit__(*error)
+
 
 NAMES_A_REQUEST = 1000
 """So many files an object store deletes by one request."""
@@ -37,93 +196,61 @@ class Meter:
         self._lock = threading.Lock()
 
     def count(self, requests_count: int = 1) -> None:
-        """Note some more."""
         with self._lock:
             self.requests_count += requests_count
 
 
-class CountedStorage:
-    """All of a storage, whose requests a meter counts; in Spark tasks it is the storage itself, and counts nothing."""
+class CountedStorage(StorageWrapper):
+    """Its requests are counted by a meter, but for those by which a listing is divided and a store is tried out."""
 
-    def __init__(self, storage: Storage, meter: Meter) -> None:
-        self._storage, self._meter = storage, meter
+    def __init__(self, inner: Storage, meter: Meter) -> None:
+        super().__init__(inner)
+        self._meter = meter
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return itself, (self._storage,)
-
-    def open(self, location: str) -> BinaryIO:
+    def at(self, location: str) -> Storage:
         self._meter.count()
-        return self._storage.open(location)
-
-    def read(self, location: str, length_bytes: int | None = None) -> bytes:
-        self._meter.count()
-        return self._storage.read(location, length_bytes)
-
-    def write(self, location: str) -> AbstractContextManager[BinaryIO]:
-        self._meter.count()
-        return self._storage.write(location)
-
-    def create(self, location: str, data: bytes) -> None:
-        self._meter.count()
-        self._storage.create(location, data)
-
-    def move(self, source: str, target: str) -> None:
-        self._meter.count()
-        self._storage.move(source, target)
+        return self.inner
 
     def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
-        given = [*moves]
-        self._meter.count(len(given))
-        return self._storage.move_many(given)
+        asked = [*moves]
+        self._meter.count(len(asked))
+        return self.inner.move_many(asked)
 
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
-        given = [*locations]
-        self._meter.count(-(-len(given) // NAMES_A_REQUEST))
-        return self._storage.delete_many(given)
+        asked = [*locations]
+        self._meter.count(-(-len(asked) // NAMES_A_REQUEST))
+        return self.inner.delete_many(asked)
 
-    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
-        self._meter.count()
-        return self._storage.list_share(share)
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        return self.inner.shares(prefix_location, count)
 
-    def list(self, prefix_location: str) -> Iterator[FileInfo]:
-        self._meter.count()
-        return self._storage.list(prefix_location)
-
-    def child_names(self, location: str) -> Sequence[str]:
-        self._meter.count()
-        return self._storage.child_names(location)
-
-    def head(self, location: str) -> FileInfo | None:
-        self._meter.count()
-        return self._storage.head(location)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
+    def capabilities(self, location: str) -> Capabilities:
+        return self.inner.capabilities(location)
 
 
-def itself(storage: Storage) -> Storage:
-    """What a storage around another one is pickled as, where Spark tasks get that one alone."""
-    return storage
+class Overlay(StorageWrapper):
+    """Takes what is written into memory, and changes nothing in the store; its own files are read from memory, and not listed.
 
-
-class Overlay(Storage):
-    """Reads its own files from memory and all others where they are; those that it has are not listed.
+    Who adds and removes `files` decides what memory is used.
 
     Attributes:
         files: its own, by location.
     """
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
         self.files: dict[str, bytes] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.inner,), {"files": self.files}
 
     def open(self, location: str) -> BinaryIO:
         own = self.files.get(location)
-        return self._storage.open(location) if own is None else io.BytesIO(own)
+        return self.inner.open(location) if own is None else io.BytesIO(own)
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         own = self.files.get(location)
-        return self._storage.read(location, length_bytes) if own is None else own
+        return self.inner.read(location, length_bytes) if own is None else own
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
@@ -132,81 +259,34 @@ class Overlay(Storage):
         stream.close()
         self.create(location, stream.written)
 
-    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
-        return self._storage.shares(prefix_location, count)
-
-    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
-        return self._storage.list_share(share)
-
-    def list(self, prefix_location: str) -> Iterator[FileInfo]:
-        return self._storage.list(prefix_location)
-
-    def child_names(self, location: str) -> Sequence[str]:
-        return self._storage.child_names(location)
-
-    def head(self, location: str) -> FileInfo | None:
-        return self._storage.head(location)
-
-
-class HeldFiles(Overlay):
-    """Holds files that were read as a whole already, and some that are only written to be read.
-
-    Who adds and removes `files` decides what memory is used.
-    """
-
-    def create(self, location: str, data: bytes) -> None:
-        self.files[location] = data
-
-    def move(self, source: str, target: str) -> None:
-        self.files[target] = self.files.pop(source)
-
-    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
-        return [self._move(source, target) for source, target in moves]
-
-    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
-        return [self._delete(location) for location in locations]
-
-    def capabilities(self, location: str) -> Capabilities:
-        return self._storage.capabilities(location)
-
-    def _move(self, source: str, target: str) -> MoveOutcome:
-        if source not in self.files:
-            return MoveOutcome(source, MoveStatus.MISSING)
-        if target in self.files:
-            return MoveOutcome(source, MoveStatus.TAKEN)
-        self.move(source, target)
-        return MoveOutcome(source, MoveStatus.MOVED)
-
-    def _delete(self, location: str) -> DeleteOutcome:
-        gone = self.files.pop(location, None) is None
-        return DeleteOutcome(location, DeleteStatus.MISSING if gone else DeleteStatus.DELETED)
-
-
-class RehearsalStorage(Overlay):
-    """Takes what a rehearsal of a commit writes; to move or to delete what is in the store is refused."""
-
     def create(self, location: str, data: bytes) -> None:
         if location in self.files:
             raise FileExistsError(location)
         self.files[location] = data
 
     def move(self, source: str, target: str) -> None:
-        raise IcekeepBug(f"a rehearsal was asked to move {source!r}")
+        raise IcekeepBug(f"{source!r} was to be moved by what changes nothing in the store")
 
     def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
-        raise IcekeepBug(f"a rehearsal was asked to move {len(list(moves))} files")
+        raise IcekeepBug(f"{len(list(moves))} files were to be moved by what changes nothing in the store")
 
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
-        return [self._forget(location) for location in locations]
+        return [
+            DeleteOutcome(location, DeleteStatus.FAILED, "nothing in the store is changed")
+            if self.files.pop(location, None) is None
+            else DeleteOutcome(location, DeleteStatus.DELETED)
+            for location in locations
+        ]
+
+    def make_directory(self, location: str) -> None:
+        raise IcekeepBug(f"directory {location!r} was to be made by what changes nothing in the store")
+
+    def remove_directory(self, location: str) -> None:
+        raise IcekeepBug(f"directory {location!r} was to be removed by what changes nothing in the store")
 
     def capabilities(self, location: str) -> Capabilities:
         # To prove them is to write.
         return Capabilities(exclusive_create=False, move=False)
-
-    def _forget(self, location: str) -> DeleteOutcome:
-        if self.files.pop(location, None) is None:
-            return DeleteOutcome(location, DeleteStatus.FAILED, "a rehearsal deletes nothing")
-        return DeleteOutcome(location, DeleteStatus.DELETED)
 
 
 class _KeptBytes(io.BytesIO):
@@ -228,11 +308,11 @@ def stopping(storage: Storage, *, in_threads: bool) -> tuple[Storage, Callable[[
     return wrapped, wrapped.stop
 
 
-class StoppingStorage:
-    """All of a storage; once it is stopped no file is opened, read or written any more, and what is there can be removed."""
+class StoppingStorage(StorageWrapper):
+    """Once it is stopped no file is opened, read or written any more, and what is there can be removed."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
         self._is_stopped = threading.Event()
 
     def stop(self) -> None:
@@ -241,55 +321,23 @@ class StoppingStorage:
 
     def open(self, location: str) -> BinaryIO:
         self._check()
-        return cast(BinaryIO, _Stream(self._storage.open(location), self._check))
+        return cast(BinaryIO, HookedStream(self.inner.open(location), before=self._check))
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         self._check()
-        return self._storage.read(location, length_bytes)
+        return self.inner.read(location, length_bytes)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
         self._check()
-        with self._storage.write(location) as stream:
-            yield cast(BinaryIO, _Stream(stream, self._check))
+        with self.inner.write(location) as stream:
+            yield cast(BinaryIO, HookedStream(stream, before=self._check))
             self._check()
 
     def create(self, location: str, data: bytes) -> None:
         self._check()
-        self._storage.create(location, data)
+        self.inner.create(location, data)
 
     def _check(self) -> None:
         if self._is_stopped.is_set():
             raise UnavailableError("the run was stopped")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-
-class _Stream:
-    """All of a stream; before bytes are read or written it is checked whether they still may be."""
-
-    def __init__(self, stream: BinaryIO, check: Callable[[], None]) -> None:
-        self._stream, self._check = stream, check
-
-    def __enter__(self) -> Self:
-        self._stream.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stream.__exit__(*error)
-
-    def read(self, size: int = -1) -> bytes:
-        self._check()
-        return self._stream.read(size)
-
-    def readinto(self, buffer: Any) -> Any:
-        self._check()
-        return cast(Any, self._stream).readinto(buffer)
-
-    def write(self, data: Any) -> int:
-        self._check()
-        return self._stream.write(data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

@@ -160,7 +160,7 @@ def test_a_commit_that_is_sent_again_loses_to_one_that_landed_meanwhile(catalog,
     assert catalog.load(EVENTS).metadata.properties[COUNTER] == "7"
 
 
-def test_a_commit_that_meets_itself_has_committed_although_others_could_have_written_the_same(catalog, table, store):
+def test_commit_that_meets_itself_landed(catalog, table, store):
     """An answer of 412 for our own object."""
     store.repeat("PUT", "/v2.metadata.json")
     assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
@@ -271,7 +271,7 @@ def test_a_whole_table_lives_there_and_pyiceberg_reads_it(properties, store):
     assert {r.condition for r in store.sent("PUT", "/wh/") if "?" not in r.path} == {"*"}
 
 
-def test_a_commit_whose_answer_is_lost_and_whose_object_cannot_be_looked_at_is_settled(properties, store):
+def test_lost_answer_settled_without_a_look(properties, store):
     """Unknown to the storage and to the catalog; the commit library finds its snapshot in the table."""
     table = racing_table(properties)
     name = "/v2.metadata.json"

@@ -83,7 +83,7 @@ def test_files_that_stay_while_others_come_and_go_are_held_once(keys, page, gone
 
 
 @given(keys=st.sets(KEYS, max_size=30), after=KEYS, until=KEYS)
-def test_a_share_holds_what_lies_between_two_names_in_whatever_order_a_store_lists(keys, after, until):
+def test_share_between_names_in_any_order(keys, after, until):
     share = ListingShare("s3://b/wh/t", f"wh/t/{after}", f"wh/t/{until}")
     for in_order in (True, False):
         storage = InMemory([f"wh/t/{key}" for key in keys], in_order=in_order)

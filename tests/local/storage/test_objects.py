@@ -114,7 +114,7 @@ def test_a_create_is_one_request_with_a_condition(storage, root, store):
 
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 408, 418, None])
-def test_an_answer_that_proves_nothing_is_settled_by_looking_and_by_sending_it_again(root, store, status, lands):
+def test_unproved_answer_settled_by_look_and_resend(root, store, status, lands):
     if status is None:
         store.lose_answer("PUT", "/file", lands=lands)
     else:
@@ -208,9 +208,7 @@ def test_an_abandoned_process_sends_nothing_again(root, store):
         (501, "NotImplemented", UnavailableError),
     ],
 )
-def test_an_answer_that_a_request_was_not_carried_out_proves_that_nothing_was_created(
-    storage, root, store, status, code, expected
-):
+def test_refusal_proves_nothing_created(storage, root, store, status, code, expected):
     store.answer("PUT", "/file", status, code)
     with pytest.raises(IcekeepError, match=f"cannot create '{root}/file': ") as raised:
         storage.create(f"{root}/file", b"x")
@@ -353,7 +351,7 @@ def test_a_small_file_that_cannot_be_sent_is_unavailable_and_not_unknown(storage
         stream.write(b"x")
 
 
-def test_a_small_file_of_which_nothing_can_be_learnt_is_unavailable_and_not_unknown(storage, root, store):
+def test_unseen_small_file_is_unavailable(storage, root, store):
     store.answer("PUT", "/file", 400, "RequestTimeout", lands=True)
     store.answer("HEAD", "/file", 400, times=100)
     with pytest.raises(UnavailableError), storage.write(f"{root}/file") as stream:
@@ -408,9 +406,7 @@ def test_a_large_file_whose_writing_raises_leaves_no_parts(storage, root, store,
 
 
 @pytest.mark.parametrize("is_before", [True, False])
-def test_a_large_file_does_not_replace_what_is_there_or_comes_while_it_is_written(
-    storage, root, store, bucket, is_before
-):
+def test_large_file_replaces_nothing(storage, root, store, bucket, is_before):
     def other_writes() -> None:
         store.client.put_object(Bucket=bucket, Key="wh/file", Body=b"other")
 
@@ -619,7 +615,7 @@ def test_files_of_several_buckets_are_moved_and_deleted_at_once(storage, store):
     assert [set(contents(storage, root)) for root in roots] == [{"trash/b"}] * 3
 
 
-def test_moves_whose_sources_could_not_be_deleted_fail_and_are_finished_when_repeated(storage, root, store):
+def test_moves_finish_when_repeated(storage, root, store):
     moves = [(f"{root}/{name}", f"{root}/trash/{name}") for name in "ab"]
     for source, _ in moves:
         storage.create(source, source.encode())
@@ -718,7 +714,7 @@ def test_it_is_small_when_it_travels_and_keeps_what_it_proved(store, root):
     assert len(pickle.dumps(storage)) < 800
 
 
-def test_a_process_that_is_forked_from_one_that_uses_it_is_refused_and_does_not_hang(storage, root):
+def test_forked_process_is_refused(storage, root):
     storage.create(f"{root}/a", b"")
     child = os.fork()
     if child == 0:

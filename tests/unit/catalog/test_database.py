@@ -1,10 +1,24 @@
 import os
 import pickle
+import sqlite3
 
 import pytest
 import sqlalchemy
+from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, OperationalError, ProgrammingError
 
-from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url, sqlite_uri
+from icekeep.catalog.database import (
+    Database,
+    DatabaseBusyError,
+    DuplicateRowError,
+    is_absent,
+    is_busy,
+    is_duplicate,
+    may_pass,
+    parse_url,
+    proves_refusal,
+    refuses_change,
+    sqlite_uri,
+)
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, JobFailedError, UnavailableError, UnsupportedError, UsageError
 from kit.cases import for_each
@@ -113,21 +127,21 @@ def test_other_passwords_are_taken_as_they_are(uri):
 
 
 def test_a_driver_that_is_not_installed_is_named():
-    database = Database("local", {"uri": "postgresql+pg8000://u@host/db"})
+    database = Database.of_catalog("local", {"uri": "postgresql+pg8000://u@host/db"})
     wrong = r"^the driver of postgresql is not installed: icekeep\[postgres\] brings psycopg \(.*install\.md\), .*'pg8000'\)$"
     with pytest.raises(UsageError, match=wrong), database.reading():
         pass
 
 
 def test_a_driver_that_does_not_exist_is_refused():
-    database = Database("local", {"uri": "postgresql+nonsense://u@host/db"})
+    database = Database.of_catalog("local", {"uri": "postgresql+nonsense://u@host/db"})
     with pytest.raises(UsageError, match=r"cannot open a database with 'postgresql\+nonsense'"), database.reading():
         pass
 
 
 @pytest.fixture
 def database(tmp_path):
-    database = Database("local", {"uri": f"sqlite:///{tmp_path}/x.db?timeout=0.05"})
+    database = Database.of_catalog("local", {"uri": f"sqlite:///{tmp_path}/x.db?timeout=0.05"})
     database.transact(create_t, creates=True)
     return database
 
@@ -185,7 +199,7 @@ def test_only_a_key_that_is_taken_is_a_duplicate(database):
     assert rows(database) == [(1, 1)]
 
 
-def test_a_transaction_that_was_never_committed_has_not_landed_even_if_it_cannot_be_rolled_back(database):
+def test_uncommitted_transaction_never_landed(database):
     def insert_and_fail(connection):
         connection.exec_driver_sql("INSERT INTO t VALUES (1, 1)")
         connection.connection.dbapi_connection.close()
@@ -215,7 +229,7 @@ def test_a_file_that_was_never_seen_is_made_only_where_it_is_to_be(tmp_path, use
     path = tmp_path / "x.db"
     if is_empty:
         path.touch()
-    fresh = Database("local", {"uri": f"sqlite:///{path}"})
+    fresh = Database.of_catalog("local", {"uri": f"sqlite:///{path}"})
     said = (
         f"key 'catalogs.local.uri': {f'file .{path}. is empty' if is_empty else f'there is no file .{path}.'}; correct"
     )
@@ -235,7 +249,7 @@ def test_a_file_that_was_never_seen_is_made_only_where_it_is_to_be(tmp_path, use
 def test_a_file_that_was_seen_before_is_away_and_nothing_is_made_in_its_place(tmp_path, use, left):
     """An empty mount point became an empty catalog, for everybody."""
     path = tmp_path / "disk" / "x.db"
-    database = Database("local", {"uri": f"sqlite:///{path}"})
+    database = Database.of_catalog("local", {"uri": f"sqlite:///{path}"})
     database.transact(create_t, creates=True)
     path.parent.rename(tmp_path / "away")
     if left != "no directory":
@@ -261,8 +275,8 @@ def test_a_file_that_was_seen_before_is_away_and_nothing_is_made_in_its_place(tm
 )
 def test_however_a_file_was_seen_nothing_is_made_in_its_place(tmp_path, look):
     path = tmp_path / "disk" / "x.db"
-    Database("local", {"uri": f"sqlite:///{path}"}).transact(create_t, creates=True)
-    database = Database("local", {"uri": f"sqlite:///{path}"})
+    Database.of_catalog("local", {"uri": f"sqlite:///{path}"}).transact(create_t, creates=True)
+    database = Database.of_catalog("local", {"uri": f"sqlite:///{path}"})
     look(database)
     path.parent.rename(tmp_path / "away")
     path.parent.mkdir()
@@ -283,14 +297,14 @@ def test_a_file_that_goes_after_it_was_looked_for_is_not_made_by_opening_it(data
 @pytest.mark.parametrize("name", ["a b", "a#b", "100 %", "a%20b", "a?mode=memory", "ä&ö", "/x", "y;z='"])
 def test_a_file_of_any_name_is_opened(tmp_path, name):
     url = sqlalchemy.URL.create("sqlite", database=f"{tmp_path}/{name}.db")
-    database = Database.of_url(url, "the database")
+    database = Database(url, "the database")
     database.transact(create_t, creates=True)
     assert rows(database) == []
     assert [str(p) for p in tmp_path.iterdir()] == [os.path.normpath(f"{tmp_path}/{name}.db")]
 
 
 def test_a_database_in_memory_is_there_from_the_beginning():
-    database = Database("local", {"uri": "sqlite:///:memory:"})
+    database = Database.of_catalog("local", {"uri": "sqlite:///:memory:"})
     database.transact(create_t)
     assert rows(database) == []
 
@@ -305,3 +319,89 @@ def test_a_file_address_of_sqlite_is_refused_and_not_taken_for_a_path(uri):
         ConfigError, match=r"'catalogs.local.uri': is a file: address of SQLite, .*; give sqlite:///PATH"
     ):
         parse_url("local", {"uri": uri})
+
+
+class Psycopg(Exception):
+    def __init__(self, sqlstate):
+        super().__init__(sqlstate)
+        self.sqlstate = sqlstate
+
+
+class Psycopg2(Exception):
+    def __init__(self, pgcode):
+        super().__init__(pgcode)
+        self.pgcode = pgcode
+
+
+def postgresql(code, kind=OperationalError, driver=Psycopg):
+    return kind("statement", {}, driver(code))
+
+
+def sqlite(code):
+    cause = sqlite3.OperationalError("text")
+    cause.sqlite_errorcode = code
+    return OperationalError("statement", {}, cause)
+
+
+@pytest.mark.parametrize("driver", [Psycopg, Psycopg2])
+def test_what_postgresql_says_is_known_by_its_code_alone(driver):
+    facts = {
+        "40001": {is_busy, may_pass, proves_refusal},
+        "40P01": {is_busy, may_pass, proves_refusal},
+        "55P03": {is_busy, may_pass},
+        "22001": {refuses_change},
+        "23505": {is_duplicate, proves_refusal, refuses_change},
+        "23514": {proves_refusal, refuses_change},
+        "P0001": {refuses_change},
+        "42P01": {is_absent},
+        "42703": {is_absent},
+        "42501": set(),
+        "28P01": set(),
+        "3D000": set(),
+        "25006": set(),
+        "25P03": {may_pass},
+        "57014": {may_pass},
+        "57P01": {may_pass},
+        "08006": {may_pass},
+        "53300": {may_pass},
+        "XX000": {may_pass},
+    }
+    questions = (is_absent, is_busy, is_duplicate, may_pass, proves_refusal, refuses_change)
+    for kind in (OperationalError, ProgrammingError, IntegrityError, DataError):
+        for code, expected in facts.items():
+            assert {asks for asks in questions if asks(postgresql(code, kind, driver))} == expected, code
+
+
+def test_what_sqlite_says_is_known_by_its_code():
+    # Extended codes hold the plain one in their lowest byte: a busy snapshot, a full disk, a duplicate key.
+    assert is_busy(sqlite(5))
+    assert is_busy(sqlite(6))
+    assert is_busy(sqlite(5 | 2 << 8))
+    assert may_pass(sqlite(10))
+    assert may_pass(sqlite(13))
+    assert not any(may_pass(sqlite(code)) for code in (1, 3, 8, 14, 23))
+    assert is_absent(sqlite(1))
+    assert not is_absent(sqlite(14))
+    assert is_duplicate(sqlite(1555))
+    assert not is_duplicate(sqlite(19))
+    # A constraint, and what a trigger raises.
+    assert refuses_change(sqlite(19))
+    assert refuses_change(sqlite(19 | 7 << 8))
+    assert not any(refuses_change(sqlite(code)) for code in (1, 3, 5, 8, 10, 14))
+
+
+@for_each("code", [1, 5, 6, 8, 10, 13, 14, 19, 1555])
+def test_no_error_of_sqlite_at_a_commit_proves_anything(code):
+    assert not proves_refusal(sqlite(code))
+
+
+@pytest.mark.parametrize("kind", [OperationalError, InterfaceError])
+def test_an_error_without_a_code_proves_nothing_and_may_pass(kind):
+    broken = postgresql(None, kind)
+    assert may_pass(broken)
+    assert not any(asks(broken) for asks in (is_absent, is_busy, is_duplicate, proves_refusal, refuses_change))
+
+
+@for_each("error", [RuntimeError("odd"), postgresql(""), postgresql("P0001"), postgresql("57P01")])
+def test_what_is_not_listed_proves_nothing(error):
+    assert not proves_refusal(error)

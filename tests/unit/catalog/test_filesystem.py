@@ -214,7 +214,7 @@ def test_a_commit_that_another_writer_built_upon_has_committed(catalog, table, s
     assert storage.fired["interfered"] == 1
 
 
-def test_a_commit_that_several_were_built_upon_has_committed_even_if_logs_are_short(catalog, table, storage):
+def test_commit_found_in_short_logs(catalog, table, storage):
     short_log = {"write.metadata.previous-versions-max": "1"}
 
     def build_upon() -> None:
@@ -254,9 +254,7 @@ def test_a_commit_that_another_writer_undid_is_unknown(catalog, table, storage, 
     assert outcome.metadata_location == f"file://{metadata_path}/v2.metadata.json"
 
 
-def test_a_slow_commit_of_a_version_that_was_deleted_meanwhile_is_not_acknowledged(
-    catalog, table, storage, metadata_path
-):
+def test_slow_commit_of_deleted_version_unacknowledged(catalog, table, storage, metadata_path):
     """The head is far ahead when the file of version 2 appears, and version 2 is free again."""
 
     def overtake(operation, location):
@@ -278,9 +276,7 @@ def test_a_slow_commit_of_a_version_that_was_deleted_meanwhile_is_not_acknowledg
 
 
 @pytest.mark.parametrize("is_later", [True, False])
-def test_a_version_that_was_deleted_and_made_again_is_not_taken_for_the_one_that_logs_name(
-    catalog, table, storage, metadata_path, runtime, is_later
-):
+def test_remade_version_is_not_the_logged_one(catalog, table, storage, metadata_path, runtime, is_later):
     """The next version is still there and names the one before it; its writer had the same clock, or another."""
 
     def overtake(operation, location):
@@ -302,7 +298,7 @@ def test_a_version_that_was_deleted_and_made_again_is_not_taken_for_the_one_that
     assert ("does not descend" if is_later else "was there before, and deleted") in outcome.cause
 
 
-def test_a_commit_on_a_base_far_behind_is_a_conflict_although_its_version_is_free(catalog, table, metadata_path):
+def test_base_far_behind_conflicts(catalog, table, metadata_path):
     fast = table
     for value in range(10):
         fast = catalog.swap(fast, [], set_counter(value)).table

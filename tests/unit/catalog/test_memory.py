@@ -1,6 +1,7 @@
 import pytest
 
 from contracts.catalog_contract import CatalogContract
+from icekeep.catalog.wrappers import CatalogWrapper, lists_pointers, unwrapped
 from icekeep.errors import NotFoundError
 from icekeep.storage.local.storage import LocalStorage
 from kit.catalogs import EVENTS
@@ -41,3 +42,19 @@ class TestMemoryCatalog(CatalogContract):
         with pytest.raises(NotFoundError):
             catalog.drop(EVENTS)
         assert catalog.list_namespaces() == []
+
+
+class TestCatalogWrapper(TestMemoryCatalog):
+    """A catalog around another one keeps the contract."""
+
+    @pytest.fixture
+    def catalog(self, tmp_path):
+        catalog = MemoryCatalog(LocalStorage(), warehouse=f"file://{tmp_path}/warehouse")
+        catalog.create_namespace(("db",))
+        return CatalogWrapper(catalog)
+
+    def test_only_the_catalog_itself_is_asked_for_what_not_all_can(self, catalog):
+        assert unwrapped(CatalogWrapper(catalog)) is catalog.inner
+        assert lists_pointers(catalog) is None
+        catalog.inner.list_pointers = catalog.inner.list_pointers_beside = dict
+        assert lists_pointers(CatalogWrapper(catalog)) is catalog.inner

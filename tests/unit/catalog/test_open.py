@@ -3,13 +3,14 @@ from importlib.util import find_spec
 
 import pytest
 
-from icekeep.catalog.base import OperatorRules, WrappedCatalog
+from icekeep.catalog.base import OperatorRules
 from icekeep.catalog.clients import adapter
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
 from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
+from icekeep.catalog.wrappers import CatalogWrapper
 from icekeep.errors import ConfigError, IcekeepError, UnsupportedError
 from kit.cases import for_each
 
@@ -203,7 +204,7 @@ def test_a_catalog_shows_its_type_and_place_without_secrets(properties, shown):
     """In a notebook's cell and at a prompt."""
     catalog = open_catalog("lake", properties)
     assert repr(catalog) == shown
-    assert repr(WrappedCatalog(catalog)) == shown
+    assert repr(CatalogWrapper(catalog)) == shown
 
 
 @for_each("kind", ["hadoop", "sql", "hive", "glue"])

@@ -247,7 +247,7 @@ def reading(database):
 
 
 @pytest.mark.slow
-def test_a_commit_that_fails_at_the_commit_again_and_again_is_unknown_and_its_file_stays(catalog, table, database):
+def test_commit_that_keeps_failing_is_unknown(catalog, table, database):
     with reading(database):
         outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Unknown)
@@ -370,7 +370,7 @@ def test_a_create_that_is_refused_says_why_though_its_file_cannot_be_deleted(cat
 
 
 @pytest.mark.slow
-def test_a_registration_that_fails_at_the_commit_is_unknown_and_can_be_sent_again(catalog, table, database):
+def test_registration_unknown_can_be_repeated(catalog, table, database):
     """It is asked for twice, and the metadata file stays whatever comes of it."""
     location = catalog.drop(EVENTS)
     with foreign(database) as connection:
@@ -419,7 +419,7 @@ def test_reading_waits_for_no_writer_and_changes_nothing(catalog, table, databas
         assert catalog.list_tables(("db",)) == [EVENTS]
 
 
-def test_metadata_files_that_leave_the_log_are_deleted_only_if_the_table_wants_it(catalog, table):
+def test_dropped_log_files_deleted_on_request(catalog, table):
     keep = {"write.metadata.previous-versions-max": "2"}
     tables = [table, catalog.swap(table, [], [SetProperties(keep)]).table]
     for value in range(3):
@@ -432,7 +432,7 @@ def test_metadata_files_that_leave_the_log_are_deleted_only_if_the_table_wants_i
     assert metadata_files(table) == left
 
 
-def test_a_log_that_names_files_outside_the_metadata_directory_deletes_none_of_them(catalog, table, tmp_path):
+def test_log_entries_elsewhere_are_kept(catalog, table, tmp_path):
     victims = [tmp_path / "other.metadata.json", tmp_path / "warehouse/db/events2/metadata/v1.metadata.json"]
     for victim in victims:
         victim.parent.mkdir(parents=True, exist_ok=True)

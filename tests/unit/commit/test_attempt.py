@@ -107,7 +107,7 @@ def test_a_later_attempt_reuses_the_manifests_of_an_earlier_one(catalog):
     first = attempt_on(table, commit_files).write_manifests("k", iter(added("a")), 0)
     again = attempt_on(table, commit_files, 2).write_manifests("k", entries_that_must_not_be_asked_for(), 0)
     assert again == first
-    assert commit_files.storage.fired["write"] == 1
+    assert commit_files.storage.inner.fired["write"] == 1
     other = attempt_on(table, commit_files, 2).write_manifests("another", iter(added("b")), 0)
     assert other[0].manifest_path != first[0].manifest_path
 

@@ -117,11 +117,14 @@ def test_a_beat_moves_only_what_runs(records):
 )
 def test_no_parameter_of_an_address_takes_the_time_limits_away(given, options, monkeypatch):
     opened = []
-    monkeypatch.setattr(
-        store.Database, "of_url", lambda *given: opened.append(given) or SimpleNamespace(address=given[0])
-    )
+
+    def open_database(url, title, *, answer_seconds):
+        opened.append((url, answer_seconds))
+        return SimpleNamespace(address=url)
+
+    monkeypatch.setattr(store, "Database", open_database)
     RunRecords.at(f"postgresql://me@host/db{given}")
-    ((url, _, answer_seconds),) = opened
+    ((url, answer_seconds),) = opened
     assert url.query["options"] == f"-clock_timeout=5s -cstatement_timeout=10s{options}"
     assert int(url.query["connect_timeout"]) <= 5
     assert answer_seconds <= 15

@@ -12,6 +12,7 @@ from contracts.directories_contract import DirectoriesContract
 from contracts.storage_contract import StorageContract
 from icekeep.errors import (
     IcekeepBug,
+    IcekeepError,
     InvalidTableError,
     MissingFileError,
     OutcomeUnknownError,
@@ -145,7 +146,7 @@ def test_a_table_may_be_reached_through_a_link(storage, tmp_path):
         assert [info.location for info in listing] == [f"{tmp_path}/link/a/file"]
 
 
-def test_shares_are_the_files_of_each_directory_on_the_way_and_all_below_the_others(storage, tmp_path):
+def test_shares_of_directories(storage, tmp_path):
     for name in ("f", "a/f", "a/x/f", "a/y/f", "a/y/z/f", "b/f", "b/x/f"):
         storage.create(f"{tmp_path}/{name}", b"")
     (tmp_path / "link").symlink_to(tmp_path / "a")
@@ -302,7 +303,7 @@ def test_a_written_file_is_flushed_and_then_its_directory_once_each(tmp_path):
     assert storage.flushed == ["file", tmp_path.name]
 
 
-def test_a_created_file_is_flushed_under_its_temporary_name_and_then_its_directory(tmp_path):
+def test_created_file_is_flushed_before_its_directory(tmp_path):
     storage = RecordingStorage()
     storage.create(f"{tmp_path}/file", b"x")
     temporary, directory = storage.flushed
@@ -395,3 +396,23 @@ def test_errors_of_the_system_become_errors_by_what_helps(number, kind):
 
 def test_it_is_small_when_it_travels():
     assert len(pickle.dumps(LocalStorage())) < 200
+
+
+def test_links_are_neither_children_nor_followed(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert list(LocalStorage().child_directories(str(tmp_path))) == ["a"]
+    assert list(LocalStorage().child_names(str(tmp_path))) == ["a", "link"]
+
+
+def test_a_directory_below_a_file_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(IcekeepError, match="cannot make directory") as raised:
+        LocalStorage().make_directory(f"{tmp_path}/file/below")
+    assert isinstance(raised.value, InvalidTableError)
+
+
+@for_each("use", ["directory_exists", "make_directory", "child_names", "child_directories", "remove_directory"])
+def test_directories_of_other_stores_are_refused(use):
+    with pytest.raises(UnsupportedError, match="s3://b/k"):
+        getattr(LocalStorage(), use)("s3://b/k")

@@ -10,6 +10,7 @@ from icekeep.errors import UnsupportedError
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.open import open_storage
 from kit.cases import for_each
+from kit.storage import MemoryStorage
 
 
 class TestRoutedStorage(StorageContract, DirectoriesContract):
@@ -74,3 +75,13 @@ def test_backends_that_were_made_stay_behind_when_it_travels(tmp_path):
     before = len(pickle.dumps(storage))
     storage.create(f"{tmp_path}/a", b"")
     assert len(pickle.dumps(storage)) == before
+
+
+class TestMemoryStorage(StorageContract, DirectoriesContract):
+    @pytest.fixture
+    def storage(self):
+        return MemoryStorage()
+
+    @pytest.fixture
+    def root(self):
+        return "memory://store/root"

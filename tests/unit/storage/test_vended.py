@@ -63,7 +63,7 @@ def test_credentials_are_renewed_five_minutes_before_they_end(runtime, expiry):
 
 
 @pytest.mark.parametrize("travels", [False, True])
-def test_credentials_are_cut_out_of_what_is_told_while_somebody_holds_them_and_no_longer(runtime, travels):
+def test_vended_credentials_masked_while_held(runtime, travels):
     """Stores quote their requests; credentials that are renewed for weeks must not pile up."""
     before = len(secrets._held)
     server = Server(runtime, name="passing")
@@ -134,7 +134,7 @@ def test_what_is_refused_for_another_reason_is_not_asked_again_and_again(runtime
         mine.ask(lambda: int("other"), lambda error: isinstance(error, Refused))
 
 
-def test_a_catalog_that_is_away_is_no_error_while_the_credentials_hold_and_one_when_they_are_refused(runtime):
+def test_renewal_fails_only_once_credentials_are_refused(runtime):
     server = Server(runtime)
     mine = held(server, runtime)
     runtime.pass_ms(HOUR_MS - 60_000)
@@ -163,7 +163,7 @@ class Travelling:
     number = 1
 
 
-def test_a_copy_in_a_task_renews_for_itself_and_tasks_of_one_process_share_what_one_was_given(runtime, monkeypatch):
+def test_tasks_of_a_process_share_renewed_credentials(runtime, monkeypatch):
     monkeypatch.setattr(vended, "_newest", {})
     sent = pickle.dumps(VendedProperties(Travelling().properties(), Travelling(), runtime))
     first, second = pickle.loads(sent), pickle.loads(sent)
@@ -181,7 +181,7 @@ def test_its_text_shows_no_secret(runtime):
 
 
 @pytest.mark.parametrize("ahead_ms", [HOUR_MS, 2 * HOUR_MS])
-def test_credentials_that_end_at_once_by_our_clock_are_not_asked_for_again_by_each_request(runtime, ahead_ms):
+def test_short_credentials_are_not_renewed_each_time(runtime, ahead_ms):
     server = Server(runtime, life_ms=HOUR_MS - ahead_ms or -1)
     mine = held(server, runtime)
     for _ in range(100):

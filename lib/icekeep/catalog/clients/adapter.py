@@ -8,7 +8,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,10 +16,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from icekeep.catalog.base import (
+    BaseCatalog,
     Description,
     Identifier,
     NamespacesMissingError,
-    OperatorRules,
     Pointer,
     SwapOutcome,
     Table,
@@ -27,12 +27,10 @@ from icekeep.catalog.base import (
     check_meant,
     format_identifier,
     in_parts,
-    named_roots_of,
     namespace_exists,
     namespace_not_empty,
     no_such_namespace,
     no_such_table,
-    show_catalog,
     table_exists,
     validate_namespace,
     validate_table_identifier,
@@ -87,28 +85,20 @@ _BRINGERS = {"hive_metastore": "pyiceberg"}
 def require(catalog_name: str, modules: Iterable[str]) -> None:
     """Raise `UnsupportedError` unless the modules that a catalog's client takes are installed; none is imported."""
     for module in modules:
-        if not _is_installed(module):
-            raise UnsupportedError(
-                f"catalog {catalog_name!r} needs the Python module {module!r}{_not_brought(module)}; {_remedy(module)}",
-                module=module,
-            )
-
-
-def _remedy(module: str) -> str:
-    return f"install it with: pip install '{_EXTRAS[module]}'" if module in _EXTRAS else brought_by("catalogs")
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        # Nor is the package that it is in.
-        return False
-
-
-def _not_brought(module: str) -> str:
-    release = installed_release(_BRINGERS[module]) if module in _BRINGERS else None
-    return "" if release is None else f", which {release} does not bring"
+        try:
+            is_installed = find_spec(module) is not None
+        except ModuleNotFoundError:
+            # Nor is the package that it is in.
+            is_installed = False
+        if is_installed:
+            continue
+        release = installed_release(_BRINGERS[module]) if module in _BRINGERS else None
+        problem = "" if release is None else f", which {release} does not bring"
+        extra = _EXTRAS.get(module)
+        remedy = brought_by("catalogs") if extra is None else f"install it with: pip install '{extra}'"
+        raise UnsupportedError(
+            f"catalog {catalog_name!r} needs the Python module {module!r}{problem}; {remedy}", module=module
+        )
 
 
 def installed_release(package: str) -> str | None:
@@ -154,26 +144,15 @@ class Client(Protocol):
 C = TypeVar("C", bound=Client)
 
 
-class ClientCatalog(ABC, Generic[C]):
+class ClientCatalog(BaseCatalog, ABC, Generic[C]):
     """A catalog behind a client; each thread and each process has a client of its own."""
 
     restores_snapshots = False
     """A server refuses old sequence numbers, and what stands behind a metastore may be read by engines that do."""
 
-    drop_frees_metadata_names = False
-
-    @property
-    def garbage_collector(self) -> str | None:
-        """As the protocol says."""
-        return None
-
     def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
-        self.name = name
+        super().__init__(name, properties, runtime)
         self._properties = dict(properties)
-        # As the operator gives it: what a server adds to the properties is not asked.
-        self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
-        self.rules = OperatorRules.of(properties)
-        self.runtime = runtime
         self._local = threading.local()
         require(name, self.modules)
 
@@ -190,27 +169,15 @@ class ClientCatalog(ABC, Generic[C]):
         """The Python modules that the client takes, which an installation may lack."""
 
     def load(self, identifier: Identifier | str) -> Table:
-        identifier = validate_table_identifier(as_identifier(identifier))
-        return read_current(self, identifier, lambda: self._find(identifier))
+        return read_current(self, as_identifier(identifier))
 
     def find(self, identifier: Identifier | str) -> Pointer:
         return self._find(validate_table_identifier(as_identifier(identifier)))
 
     def describe(self, identifier: Identifier) -> Description | None:
         client = self._client()
-        with self._reading():
-            try:
-                return client.describe(validate_table_identifier(identifier))
-            except NoSuchTable as error:
-                raise no_such_table(self, identifier) from error
-
-    @property
-    @abstractmethod
-    def compares_metadata(self) -> bool:
-        """As the protocol says."""
-
-    def __repr__(self) -> str:
-        return show_catalog(self)
+        with self._reading(identifier):
+            return client.describe(validate_table_identifier(identifier))
 
     @property
     def identity(self) -> str:
@@ -238,9 +205,6 @@ class ClientCatalog(ABC, Generic[C]):
     def default_location(self, identifier: Identifier) -> str:
         """As the protocol says."""
 
-    def locked(self, table: Table) -> AbstractContextManager[None]:
-        return nullcontext()
-
     @abstractmethod
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         """As the protocol says."""
@@ -254,7 +218,15 @@ class ClientCatalog(ABC, Generic[C]):
     ) -> str:
         validate_table_identifier(identifier)
         # No client compares while it drops, so that this is looked at right before.
-        pointer = self._to_be_dropped(identifier, is_named=table_uuid is not None or metadata_location is not None)
+        pointer = None
+        try:
+            pointer = self._find(identifier)
+        except NotFoundError:
+            raise
+        except IcekeepError:
+            # An entry that says nothing of use can be dropped as it is.
+            if table_uuid is not None or metadata_location is not None:
+                raise
         if pointer is not None:
             check_meant(self, identifier, pointer, table_uuid, metadata_location)
         with self._changing(f"the drop of table {format_identifier(identifier)!r}", identifier):
@@ -264,18 +236,6 @@ class ClientCatalog(ABC, Generic[C]):
     def _drop(self, identifier: Identifier, pointer: Pointer | None) -> str | None:
         """Drop a table, whose metadata is where `pointer` says; returns as `Client.drop_table`."""
         return self._client().drop_table(identifier)
-
-    def _to_be_dropped(self, identifier: Identifier, *, is_named: bool) -> Pointer | None:
-        """Where the metadata of a table is that is to go; `None` where that is not known, and nobody says which is meant."""
-        try:
-            return self._find(identifier)
-        except NotFoundError:
-            raise
-        except IcekeepError:
-            # An entry that says nothing of use can be dropped as it is.
-            if is_named:
-                raise
-            return None
 
     @property
     def storage(self) -> Storage:
@@ -306,15 +266,11 @@ class ClientCatalog(ABC, Generic[C]):
             client.rename_table(old, new)
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        in_parts(namespace)
-        with self._reading():
+        with self._reading(namespace=in_parts(namespace)):
             # A Hive metastore answers with no tables where there is no database.
             if not self._namespace_exists(namespace):
                 raise no_such_namespace(self, namespace)
-            try:
-                return sorted(self._client().list_tables(namespace))
-            except NoSuchNamespace as error:
-                raise no_such_namespace(self, namespace) from error
+            return sorted(self._client().list_tables(namespace))
 
     def list_namespaces(self) -> list[Identifier]:
         with self._reading():
@@ -415,11 +371,16 @@ class ClientCatalog(ABC, Generic[C]):
             return None
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _reading(self, table: Identifier | None = None, namespace: Identifier | None = None) -> Iterator[None]:
+        """Turn what a client raises into our errors; `table` and `namespace` must be there, where they are given."""
         try:
             yield
         except IcekeepError:
             raise
+        except NoSuchTable as error:
+            raise read_failure(error, self.name) if table is None else no_such_table(self, table) from error
+        except NoSuchNamespace as error:
+            raise read_failure(error, self.name) if namespace is None else no_such_namespace(self, namespace) from error
         except Exception as error:
             raise read_failure(error, self.name) from error
 

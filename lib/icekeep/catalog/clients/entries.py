@@ -75,7 +75,6 @@ class PointerChange(msgspec.Struct):
 
 
 def is_iceberg(parameters: Mapping[str, str] | None) -> bool:
-    """Whether an entry says that it is of an Iceberg table."""
     return (parameters or {}).get(_FORMAT, "").lower() == "iceberg"
 
 

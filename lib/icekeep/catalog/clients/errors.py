@@ -80,7 +80,12 @@ def proved_rejection(error: BaseException, catalog_name: str) -> IcekeepError | 
         text = f"catalog {catalog_name!r} is out of reach{_place_of(error)}: {reason_of(error)}"
         return kind(text, catalog=catalog_name)
     if _is_wrongly_set_up(error):
-        text = f"catalog {catalog_name!r} cannot be asked{_place_of(error)}: {_advice(error)}"
+        advice, cause = f"{described(error)}; check its properties", _tls_error(error)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            advice = (
+                f"its certificate is not trusted here ({cause.verify_message}); check the address, or set ssl.cabundle"
+            )
+        text = f"catalog {catalog_name!r} cannot be asked{_place_of(error)}: {advice}"
         return kind(text, catalog=catalog_name)
     verdict = "is not available" if kind is UnavailableError else "refused"
     return kind(f"catalog {catalog_name!r} {verdict}: {described(error)}", catalog=catalog_name)
@@ -168,25 +173,25 @@ def described(error: BaseException) -> str:
 def _rejection_kind(error: BaseException) -> type[IcekeepError] | None:
     response = _response(error)
     if response is not None:
-        return _kind_of_response(response)
+        status = int(response.status_code)
+        if status in (401, 403):
+            return UsageError
+        said = protocol_error(response.text)
+        if said is None:
+            return None
+        is_newer = status in (400, 422) and said.startswith(f"{_NEWER_TABLE}:")
+        return UnsupportedError if is_newer else _BY_STATUS.get(status)
     if _never_connected(error):
         return UnavailableError
-    if _is_unknown_method(error):
+    # A Thrift server answers so what it does not know, as another version of Hive may.
+    if type(error).__name__ == "TApplicationException" and getattr(error, "type", None) == _UNKNOWN_METHOD:
         return UnsupportedError
     if _is_wrongly_set_up(error):
         return UsageError
-    return _kind_of_glue_error(error)
-
-
-def _kind_of_response(response: Any) -> type[IcekeepError] | None:
-    status = int(response.status_code)
-    if status in (401, 403):
-        return UsageError
-    said = protocol_error(response.text)
-    if said is None:
-        return None
-    is_newer = status in (400, 422) and said.startswith(f"{_NEWER_TABLE}:")
-    return UnsupportedError if is_newer else _BY_STATUS.get(status)
+    answers = (getattr(link, "response", None) for link in _chain(error))
+    code = next((one["Error"].get("Code", "") for one in answers if isinstance(one, dict) and "Error" in one), "")
+    # An attempt before this one may have landed and only its answer have been lost.
+    return None if was_sent_before(error) else _BY_GLUE_CODE.get(code)
 
 
 def _never_connected(error: BaseException) -> bool:
@@ -198,25 +203,12 @@ def _never_connected(error: BaseException) -> bool:
     )
 
 
-def _is_unknown_method(error: BaseException) -> bool:
-    """Whether a Thrift server answered that it has no such request, as another version of Hive may."""
-    return type(error).__name__ == "TApplicationException" and getattr(error, "type", None) == _UNKNOWN_METHOD
-
-
 def _is_wrongly_set_up(error: BaseException) -> bool:
     """Whether a client could not even begin by what it was given: an address, a header, a certificate, keys of AWS."""
     module = type(error).__module__
     if module.startswith("requests."):
         return type(error).__name__ in _UNSENT or isinstance(_tls_error(error), ssl.SSLCertVerificationError)
     return module == "botocore.exceptions" and type(error).__name__ in _WITHOUT_KEYS
-
-
-def _advice(error: BaseException) -> str:
-    """What is wrong with how a client was set up, and what to do."""
-    cause = _tls_error(error)
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted here ({cause.verify_message}); check the address, or set ssl.cabundle"
-    return f"{described(error)}; check its properties"
 
 
 def _tls_error(error: BaseException) -> object:
@@ -230,15 +222,6 @@ def _place_of(error: BaseException) -> str:
     """Where a request was to go, without what is secret in an address."""
     parts = urlsplit(str(getattr(getattr(error, "request", None), "url", None) or ""))
     return f" at {without_login(f'{parts.scheme}://{parts.netloc}')}" if parts.netloc else ""
-
-
-def _kind_of_glue_error(error: BaseException) -> type[IcekeepError] | None:
-    for link in _chain(error):
-        answer = getattr(link, "response", None)
-        if isinstance(answer, dict) and "Error" in answer:
-            # An attempt before this one may have landed and only its answer have been lost.
-            return None if was_sent_before(error) else _BY_GLUE_CODE.get(answer["Error"].get("Code", ""))
-    return None
 
 
 def _response(error: BaseException) -> Any:
@@ -269,38 +252,26 @@ class Refusal(Exception):
 
 
 class NoSuchTable(Refusal):
-    """There is no table of this name."""
-
     says = "there is no table"
 
 
 class NoIcebergTable(Refusal):
-    """What has this name is no Iceberg table."""
-
     says = "this is no Iceberg table:"
 
 
 class TableExists(Refusal):
-    """The name is taken."""
-
     says = "there is already a table"
 
 
 class NoSuchNamespace(Refusal):
-    """There is no namespace of this name."""
-
     says = "there is no namespace"
 
 
 class NamespaceExists(Refusal):
-    """There is a namespace of this name."""
-
     says = "there is already a namespace"
 
 
 class NamespaceNotEmpty(Refusal):
-    """There are tables or namespaces in it."""
-
     says = "there is something in namespace"
 
 
@@ -334,7 +305,6 @@ class Settings:
         return next((self.properties[key] for key in keys if self.properties.get(key)), None)
 
     def switch(self, key: str, *, default: bool) -> bool:
-        """Whether something is switched on."""
         given = self.text(key)
         if given is None:
             return default
@@ -343,14 +313,12 @@ class Settings:
         return _SWITCHES[given.lower()]
 
     def count(self, key: str, default: int, least: int = 0) -> int:
-        """A whole number."""
         given = self.text(key) or str(default)
         if not given.isdecimal() or int(given) < least:
             raise self._wrong(key, f"a whole number, {least} or more" if least else "a whole number")
         return int(given)
 
     def seconds_in_ms(self, key: str, default_ms: int) -> int:
-        """A time that is given in seconds, in milliseconds."""
         given = self.text(key)
         try:
             return default_ms if given is None else max(0, round(float(given) * 1000))
@@ -358,7 +326,6 @@ class Settings:
             raise self._wrong(key, "seconds") from None
 
     def file(self, key: str) -> str | None:
-        """The path of a file on this machine."""
         given = self.text(key)
         if given is not None and not os.path.exists(given):
             raise self._wrong(key, "the path of a file on this machine; there is none")

@@ -82,7 +82,6 @@ class GlueClient:
         self._skips_archive = settings.switch("glue.skip-archive", default=True)
 
     def pointer(self, identifier: Identifier) -> EntryPointer:
-        """The metadata location of a table, and the one before."""
         return pointers_of(self._entry(identifier).get("Parameters"), identifier)
 
     def compares(self) -> bool:
@@ -118,20 +117,17 @@ class GlueClient:
             self._update(change, entry)
 
     def drop_table(self, identifier: Identifier) -> None:
-        """Remove a table's entry."""
         database, name = identifier
         with _refused({"EntityNotFoundException": NoSuchTable}, identifier):
             self._asked.delete_table(**self._account, DatabaseName=database, Name=name)
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
-        """Refused."""
         raise UnsupportedError(
             f"catalog {self._name!r} cannot rename tables: Glue has no such request, and a copy of the entry that lost its "
             "original halfway would be lost with it"
         )
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        """The Iceberg tables of a database."""
         (database,) = namespace
         return [(database, entry["Name"]) for entry in self._entries(database) if is_iceberg(entry.get("Parameters"))]
 
@@ -143,7 +139,6 @@ class GlueClient:
         return [(database["Name"],) for page in pages for database in page["DatabaseList"]]
 
     def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
-        """What a database says of itself, also its `location`."""
         (name,) = namespace
         absent = {"EntityNotFoundException": NoSuchNamespace, "InvalidInputException": NoSuchNamespace}
         with _refused(absent, namespace):

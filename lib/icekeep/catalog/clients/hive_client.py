@@ -276,7 +276,6 @@ class HiveClient:
         self._database_compares = True
 
     def pointer(self, identifier: Identifier) -> EntryPointer:
-        """The metadata location of a table, and the one before."""
         with self._opened() as metastore:
             return pointers_of(_entry(metastore, identifier).parameters, identifier)
 
@@ -286,7 +285,6 @@ class HiveClient:
             return self._compares(metastore)
 
     def locked(self, identifier: Identifier, properties: Mapping[str, str]) -> AbstractContextManager[None]:
-        """A context in which this thread holds a table's lock, if its writers take one."""
         return self._locks.held(self._opened, identifier) if _takes_lock(properties) else nullcontext()
 
     def describe(self, identifier: Identifier) -> Description | None:
@@ -297,7 +295,6 @@ class HiveClient:
         return Description(location, dict(entry.parameters or {})) if location else None
 
     def check(self, metadata: TableMetadata) -> None:
-        """Raise `UnsupportedError` for columns that a metastore's entry cannot describe."""
         self._stored(metadata)
 
     def move(self, change: PointerChange) -> None:
@@ -338,7 +335,6 @@ class HiveClient:
             run()
 
     def drop_table(self, identifier: Identifier) -> None:
-        """Remove a table's entry; none of its files."""
         database, name = identifier
         try:
             with self._opened() as metastore:
@@ -386,7 +382,6 @@ class HiveClient:
             return [(name,) for name in metastore.get_all_databases()]
 
     def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
-        """What a database says of itself, also its `location`."""
         (name,) = namespace
         try:
             with self._opened() as metastore:
@@ -415,7 +410,6 @@ class HiveClient:
             raise _invalid(namespace, error) from error
 
     def drop_namespace(self, namespace: Identifier) -> None:
-        """Remove an empty database."""
         (name,) = namespace
         try:
             with self._opened() as metastore:
@@ -501,9 +495,14 @@ class HiveClient:
     def _connected(self) -> Any:
         failed: Exception | None = None
         for address in self._addresses:
-            wire = TSocket(*_place(address))
+            server = urlsplit(address)
+            wire = TSocket(server.hostname, server.port)
+            wire.setTimeout(self._timeout_ms)
             try:
-                transport = self._transport(wire)
+                if self._has_kerberos:
+                    transport = TSaslClientTransport(wire, host=wire.host, service=self._service)
+                else:
+                    transport = TBufferedTransport(wire)
                 transport.open()
             except TTransportException as error:
                 wire.close()
@@ -517,12 +516,6 @@ class HiveClient:
             self._addresses = [address, *(other for other in self._addresses if other != address)]
             return transport
         raise failed or IcekeepBug("a metastore has no address")
-
-    def _transport(self, wire: Any) -> Any:
-        wire.setTimeout(self._timeout_ms)
-        if self._has_kerberos:
-            return TSaslClientTransport(wire, host=wire.host, service=self._service)
-        return TBufferedTransport(wire)
 
     def _stored(self, metadata: TableMetadata) -> Any:
         columns = [
@@ -543,11 +536,6 @@ class HiveClient:
         return self._types[type_.name]
 
 
-def _place(address: str) -> tuple[str | None, int | None]:
-    server = urlsplit(address)
-    return server.hostname, server.port
-
-
 def _not_let_in(error: Exception, address: str) -> Exception:
     """The error for one of a login by Kerberos; any other error as it is.
 
@@ -566,14 +554,6 @@ def _not_let_in(error: Exception, address: str) -> Exception:
         return UnavailableError(text)
     advice = "get a ticket (kinit), and compare hive.kerberos-service-name and the host in uri with the metastore's principal"
     return UsageError(f"{text}; {advice}")
-
-
-def _is_no_thrift(error: BaseException | None) -> bool:
-    """Whether an answer seems to be longer than any may be.
-
-    So looks what refuses a login without Kerberos, and the first bytes of HTTP and of TLS.
-    """
-    return isinstance(error, TTransportException) and error.type == TTransportException.SIZE_LIMIT
 
 
 class _Incomparable(Exception):
@@ -600,7 +580,9 @@ class _Connection:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._transport.close()
-        if _is_no_thrift(error):
+        # An answer that seems to be longer than any may be: so look what refuses a login without Kerberos, and the first bytes of
+        # HTTP and of TLS.
+        if isinstance(error, TTransportException) and error.type == TTransportException.SIZE_LIMIT:
             raise UsageError(
                 f"what answers at uri speaks no plain Thrift ({error}): if it is a metastore that wants a login by Kerberos, set "
                 f"{KERBEROS}=true; one that wants TLS or HTTP cannot be used; else check the port"

@@ -7,6 +7,7 @@ version of the table's entry. What a client raises before that change was sent p
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Protocol
 
 from icekeep.catalog.base import (
@@ -54,9 +55,7 @@ from icekeep.catalog.resending import Sent, has_landed, replaced
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Requirement, Update
-from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
-from icekeep.storage.open import open_storage
 
 
 class MetastoreClient(Client, Protocol):
@@ -94,11 +93,11 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         client = self._client()
         if not self._namespace_exists(identifier[:-1]):
             raise no_such_namespace(self, identifier[:-1])
-        storage = self._storage()
+        storage = self.storage
         location = new_location(metadata, 0, self.runtime)
         client.check(metadata)
         change = PointerChange(identifier, None, "", metadata, location)
-        if self._pointer(identifier) is not None:
+        if self._entry(identifier) is not None:
             raise table_exists(self, identifier)
         write_metadata(storage, metadata, location)
         try:
@@ -179,13 +178,8 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         client.check(new)
         change = PointerChange(table.identifier, table.metadata, table.metadata_location, new, location)
         write_metadata(table.storage, new, location)
-
-        def send() -> Sent:
-            if change.was_sent:
-                self._check_compares(client)
-            return self._moved(client, change)
-
-        return replaced(table, Table(table.identifier, new, location, table.storage, self), send, self.runtime)
+        after = Table(table.identifier, new, location, table.storage, self)
+        return replaced(table, after, partial(self._moved, client, change))
 
     def _register(self, table: Table) -> None:
         self._validate_depth(table.identifier[:-1])
@@ -206,11 +200,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         entry = self._entry(identifier)
         if entry is None:
             raise no_such_table(self, identifier)
-        return Pointer(entry.location, self._storage(), entry.previous)
-
-    def _pointer(self, identifier: Identifier) -> str | None:
-        entry = self._entry(identifier)
-        return None if entry is None else entry.location
+        return Pointer(entry.location, self.storage, entry.previous)
 
     def _entry(self, identifier: Identifier) -> EntryPointer | None:
         if len(identifier) != 2:
@@ -234,11 +224,15 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
     def _namespace_exists(self, namespace: Identifier) -> bool:
         return len(namespace) == 1 and super()._namespace_exists(namespace)
 
-    def _storage(self) -> Storage:
-        return open_storage(self._properties, self.runtime)
-
     def _moved(self, client: MetastoreClient, change: PointerChange) -> Sent:
-        """Move the pointer by one request; an error proves that it did not move it, and so does a conflict that is final."""
+        """Move the pointer by one request; an error proves that it did not move it, and so does a conflict that is final.
+
+        It is not sent again where a request that is late could undo what others have committed since.
+        """
+        if change.was_sent:
+            with self._reading():
+                if not client.compares():
+                    raise UnsupportedError(f"the metastore of catalog {self.name!r} is not known to compare pointers")
         change.was_sent = False
         try:
             client.move(change)
@@ -249,24 +243,15 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
                 if isinstance(error, CommitRefused | TableExists):
                     return Conflict(described(error), is_final=True)
                 raise read_failure(error, self.name) from error
-            return self._after_sending(error, change)
+            if isinstance(error, CommitRefused | NoSuchTable | TableExists):
+                return self._refused(error, change)
+            rejection = proved_rejection(error, self.name)
+            if rejection is None:
+                return Unknown(described(error), change.location)
+            if isinstance(error, NoSuchNamespace):
+                rejection = no_such_namespace(self, change.identifier[:-1])
+            raise rejection from error
         return None
-
-    def _check_compares(self, client: MetastoreClient) -> None:
-        """Raise `UnsupportedError` where a request that is late could undo what others have committed since."""
-        with self._reading():
-            if not client.compares():
-                raise UnsupportedError(f"the metastore of catalog {self.name!r} is not known to compare pointers")
-
-    def _after_sending(self, error: Exception, change: PointerChange) -> Sent:
-        if isinstance(error, CommitRefused | NoSuchTable | TableExists):
-            return self._refused(error, change)
-        rejection = proved_rejection(error, self.name)
-        if rejection is None:
-            return Unknown(described(error), change.location)
-        if isinstance(error, NoSuchNamespace):
-            rejection = no_such_namespace(self, change.identifier[:-1])
-        raise rejection from error
 
     def _refused(self, error: Exception, change: PointerChange) -> Sent:
         """What a refusal is once the table was looked at: the client sends a change again whose answer was lost.
@@ -277,7 +262,8 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         """
         reason = described(error)
         try:
-            pointer = self._pointer(change.identifier)
+            entry = self._entry(change.identifier)
+            pointer = None if entry is None else entry.location
             if pointer == change.location:
                 return None
             if pointer == change.base_location and was_sent_before(error):
@@ -286,7 +272,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
                     change.location,
                 )
             if pointer is not None:
-                now = read_table(self, change.identifier, pointer, self._storage())
+                now = read_table(self, change.identifier, pointer, self.storage)
                 landed = has_landed(now, change.base_location, change.location)
                 if landed:
                     return None

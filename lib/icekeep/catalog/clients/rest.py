@@ -1,14 +1,12 @@
 """A catalog behind Iceberg's REST protocol: the server checks a commit's requirements and writes the metadata.
 
 The compare and swap is the server's, on the requirements and not on the base: a commit whose requirements still hold is
-applied to whatever is current. What that can cost is looked for after an expiration. Requirements and updates are sent
-as the protocol's "CommitTableRequest".
+applied to whatever is current. What that can cost is looked for after an expiration.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from icekeep.catalog.base import (
     Committed,
@@ -21,7 +19,6 @@ from icekeep.catalog.base import (
     Unknown,
     format_identifier,
     no_such_namespace,
-    no_such_table,
     table_exists,
     validate_table_identifier,
 )
@@ -31,8 +28,6 @@ from icekeep.catalog.clients.errors import (
     AUTH_TYPE,
     SIGV4,
     CommitRefused,
-    NoSuchNamespace,
-    NoSuchTable,
     TableExists,
     described,
     is_answered,
@@ -51,31 +46,12 @@ from icekeep.errors import (
 )
 from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import TableMetadata, parse_metadata
-from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.properties import is_true
-from icekeep.spec.schema import Schema, schema_to_json
-from icekeep.spec.snapshots import JsonObject, object_to_json
-from icekeep.spec.sorting import SortOrder, sort_order_to_json
 from icekeep.spec.updates import (
-    LAST_ADDED,
-    AddPartitionSpec,
-    AddSchema,
     AddSnapshot,
-    AddSortOrder,
-    AssertRefSnapshotId,
-    AssignUuid,
-    RaiseCounters,
     RemoveSnapshots,
     Requirement,
-    RestoreSnapshots,
-    SetCurrentSchema,
-    SetDefaultSortOrder,
-    SetDefaultSpec,
-    SetLocation,
-    SetProperties,
-    SetSnapshotRef,
     Update,
-    UpgradeFormatVersion,
 )
 from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage
@@ -83,110 +59,11 @@ from icekeep.storage.open import open_storage
 if TYPE_CHECKING:
     from icekeep.catalog.clients.rest_client import ParsedResponse, RestClient
 
-ASSERT_CREATE: Mapping[str, Any] = {"type": "assert-create"}
-"""The requirement that a table does not exist yet."""
-
-
-def commit_request(
-    identifier: Identifier, requirements: Sequence[Mapping[str, Any]], updates: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """A commit to a table; all requirements are in it, also several of one type."""
-    name = {"namespace": list(identifier[:-1]), "name": identifier[-1]}
-    return {"identifier": name, "requirements": list(requirements), "updates": list(updates)}
-
-
-def requirement_to_json(requirement: Requirement) -> dict[str, Any]:
-    """A requirement as the protocol has it."""
-    if isinstance(requirement, AssertRefSnapshotId):
-        # Null says that there must be no such reference, and the protocol wants it said.
-        return {"type": "assert-ref-snapshot-id", "ref": requirement.ref, "snapshot-id": requirement.snapshot_id}
-    return _to_json(requirement, "type")
-
-
-def updates_to_json(base: TableMetadata | None, updates: Sequence[Update]) -> list[dict[str, Any]]:
-    """Updates as the protocol has them; `base` is what they were made for, null for a new table.
-
-    Raises:
-        UnsupportedError: the protocol has no such update.
-    """
-    return [_update_to_json(base, update) for update in updates]
-
-
-def creation_updates(metadata: TableMetadata) -> list[Update]:
-    """The updates that make an empty table with this metadata out of nothing."""
-    updates: list[Update] = [AssignUuid(metadata.table_uuid)] if metadata.table_uuid is not None else []
-    updates += [
-        UpgradeFormatVersion(metadata.format_version),
-        AddSchema(metadata.schema, metadata.last_column_id),
-        SetCurrentSchema(LAST_ADDED),
-        AddPartitionSpec(metadata.spec),
-        SetDefaultSpec(LAST_ADDED),
-        AddSortOrder(metadata.sort_order),
-        SetDefaultSortOrder(LAST_ADDED),
-        SetLocation(metadata.location),
-        SetProperties(dict(metadata.properties)),
-    ]
-    return updates
-
-
-def _update_to_json(base: TableMetadata | None, update: Update) -> dict[str, Any]:
-    match update:
-        case SetSnapshotRef():
-            return {"action": "set-snapshot-ref", "ref-name": update.ref_name, **object_to_json(update.ref)}
-        case AddSchema():
-            # Deprecated, since servers work it out; but Nessie 0.99 takes no schema without it.
-            highest = max(update.schema.highest_field_id, base.last_column_id if base is not None else 0)
-            counted = update.last_column_id if update.last_column_id is not None else highest
-            return _to_json(msgspec.structs.replace(update, last_column_id=counted), "action")
-        case RestoreSnapshots():
-            raise UnsupportedError(
-                "snapshots cannot be restored through a REST catalog: a server refuses their old sequence numbers"
-            )
-        case RaiseCounters():
-            raise UnsupportedError(
-                "counters of ids cannot be raised through a REST catalog: a server works them out by itself"
-            )
-    out = _to_json(update, "action")
-    snapshot = out.get("snapshot")
-    if isinstance(snapshot, dict) and base is not None and base.format_version == 1:
-        snapshot.pop("sequence-number", None)
-    return out
-
-
-def _to_json(value: msgspec.Struct, tag_field: str) -> dict[str, Any]:
-    out: dict[str, Any] = {tag_field: type(value).__struct_config__.tag}
-    for name in value.__struct_fields__:
-        item = _item_to_json(getattr(value, name))
-        if item is not None:
-            out[name.replace("_", "-")] = item
-    if "statistics" in out:
-        # Older servers want the id beside the file that holds it.
-        out["snapshot-id"] = out["statistics"]["snapshot-id"]
-    return out
-
-
-def _item_to_json(item: Any) -> Any:
-    match item:
-        case Schema():
-            return schema_to_json(item)
-        case PartitionSpec():
-            return spec_to_json(item)
-        case SortOrder():
-            return sort_order_to_json(item)
-        case JsonObject():
-            return object_to_json(item)
-        case tuple():
-            return list(item)
-        case Mapping():
-            return dict(item)
-    return item
-
-
-_ASKED = {
+_ENDPOINTS_NEEDED = {
     CatalogChange.COMMIT: (protocol.UPDATE_TABLE,),
     CatalogChange.DROP: (protocol.DROP_TABLE, protocol.UNREGISTER_TABLE),
 }
-_OF_LOGINS = {
+_LOGIN_MODULES = {
     "google": ("pyiceberg", "google.auth"),
     "entra": ("pyiceberg", "azure.identity"),
     "custom": ("pyiceberg",),
@@ -209,12 +86,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
     @property
     def modules(self) -> tuple[str, ...]:
         signs = ("boto3",) if self._settings().switch(SIGV4, default=False) else ()
-        return ("requests", *signs, *_OF_LOGINS.get(self._properties.get(AUTH_TYPE, ""), ()))
-
-    @property
-    def uri(self) -> str:
-        """Where the server is."""
-        return self._properties.get("uri", "")
+        return ("requests", *signs, *_LOGIN_MODULES.get(self._properties.get(AUTH_TYPE, ""), ()))
 
     @property
     def storage(self) -> Storage:
@@ -230,21 +102,24 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
-        request = commit_request(identifier, [ASSERT_CREATE], updates_to_json(None, creation_updates(metadata)))
+        updates = protocol.updates_to_json(None, protocol.creation_updates(metadata))
+        request = protocol.commit_request(identifier, [protocol.ASSERT_CREATE], updates)
         client = self._client()
         if not self._namespace_exists(identifier[:-1]):
             raise no_such_namespace(self, identifier[:-1])
-        if self._exists(identifier):
+        with suppress(NotFoundError):
+            self._find(identifier)
             raise table_exists(self, identifier)
         with self._changing(f"the creation of table {format_identifier(identifier)!r}"):
             try:
                 client.send_commit(identifier, request)
             except CommitRefused as error:
                 # Ours, if a request that was sent twice on the way met itself.
-                table = self._load_again(identifier, error)
-                if table.metadata.table_uuid != metadata.table_uuid:
-                    raise table_exists(self, identifier) from error
-                return table
+                with suppress(IcekeepError):
+                    table = self.load(identifier)
+                    if table.metadata.table_uuid == metadata.table_uuid:
+                        return table
+                raise table_exists(self, identifier) from error
         try:
             return self.load(identifier)
         except IcekeepError as error:
@@ -257,11 +132,9 @@ class RestCatalog(ClientCatalog["RestClient"]):
     def default_location(self, identifier: Identifier) -> str:
         validate_table_identifier(identifier)
         # Only the server knows: it is asked to prepare a table, which creates none.
-        with self._reading():
+        with self._reading(namespace=identifier[:-1]):
             try:
                 return self._client().stage_table(identifier)
-            except NoSuchNamespace as error:
-                raise no_such_namespace(self, identifier[:-1]) from error
             except TableExists as error:
                 raise table_exists(self, identifier) from error
 
@@ -269,10 +142,10 @@ class RestCatalog(ClientCatalog["RestClient"]):
         expected = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(expected, Conflict):
             return expected
-        request = commit_request(
+        request = protocol.commit_request(
             table.identifier,
-            [requirement_to_json(requirement) for requirement in requirements],
-            updates_to_json(table.metadata, updates),
+            [protocol.requirement_to_json(requirement) for requirement in requirements],
+            protocol.updates_to_json(table.metadata, updates),
         )
         client = self._client()
         try:
@@ -295,11 +168,8 @@ class RestCatalog(ClientCatalog["RestClient"]):
     def stored_policies(self, identifier: Identifier) -> Sequence[StoredPolicy]:
         require(self.name, self.modules)
         client = self._client()
-        with self._reading():
-            try:
-                return client.applicable_policies(identifier)
-            except NoSuchTable as error:
-                raise no_such_table(self, identifier) from error
+        with self._reading(identifier):
+            return client.applicable_policies(identifier)
 
     def _drop(self, identifier: Identifier, pointer: Pointer | None) -> str | None:
         def is_another() -> bool:
@@ -312,7 +182,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     def check_change(self, change: CatalogChange) -> None:
         with self._reading():
-            self._client().require(*_ASKED[change])
+            self._client().require(*_ENDPOINTS_NEEDED[change])
 
     def _namespace_exists(self, namespace: Identifier) -> bool:
         # Where that cannot be asked, the request that is made next finds out.
@@ -338,11 +208,8 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     def _find(self, identifier: Identifier) -> Pointer:
         client = self._client()
-        with self._reading():
-            try:
-                found = client.load_table(identifier)
-            except NoSuchTable as error:
-                raise no_such_table(self, identifier) from error
+        with self._reading(identifier):
+            found = client.load_table(identifier)
         if not found.metadata_location:
             raise UnsupportedError(
                 f"the server of catalog {self.name!r} gives no metadata location of table "
@@ -360,14 +227,8 @@ class RestCatalog(ClientCatalog["RestClient"]):
         """
         require(self.name, self.modules)
         client = self._client()
-        with self._reading():
-            try:
-                found = (
-                    client.load_credentials(identifier, location) or client.load_table(identifier).storage_properties
-                )
-            except NoSuchTable as error:
-                raise no_such_table(self, identifier) from error
-        return found
+        with self._reading(identifier):
+            return client.load_credentials(identifier, location) or client.load_table(identifier).storage_properties
 
     def _outcome_of(self, error: Exception, base: Table, updates: Sequence[Update]) -> SwapOutcome:
         """What a failed commit is; raises the error where it is proved that nothing landed and trying again is no use."""
@@ -380,20 +241,27 @@ class RestCatalog(ClientCatalog["RestClient"]):
         if rejection is None:
             return Unknown(text, "")
         adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
-        if adds_snapshot and is_bad_request(error) and isinstance(rejection, UsageError) and self._may_be_stale(base):
+        if adds_snapshot and is_bad_request(error) and isinstance(rejection, UsageError) and self._has_moved_past(base):
             # No requirement names the last sequence number: many servers take one that is stale for a mistake (400).
             return Conflict(text)
         if isinstance(rejection, UnavailableError):
             rejection.was_sent = is_answered(error)
         raise rejection from error
 
-    def _may_be_stale(self, base: Table) -> bool:
-        """Whether what was made for a table may be too late, by this very commit too, if it arrived twice."""
+    def _has_moved_past(self, base: Table) -> bool:
+        """Whether a snapshot that was made for a table may have a sequence number or a first row id that is taken, or lack one.
+
+        By this very commit perhaps, if it arrived twice.
+        """
         try:
-            now = self.load(base.identifier)
+            now, before = self.load(base.identifier).metadata, base.metadata
         except IcekeepError:
             return True
-        return _has_moved_past(now.metadata, base.metadata)
+        return (
+            now.last_sequence_number > before.last_sequence_number
+            or (now.next_row_id or 0) > (before.next_row_id or 0)
+            or now.format_version > before.format_version
+        )
 
     def _landed(self, table: Table, location: str) -> SwapOutcome:
         """The table after a commit that the server has confirmed, by way of new credentials if the old ones ran out."""
@@ -405,28 +273,6 @@ class RestCatalog(ClientCatalog["RestClient"]):
             return Committed(self.load(table.identifier))
         except IcekeepError as error:
             return Unknown(f"the server committed {location!r}, but that cannot be read: {error.message}", location)
-
-    def _exists(self, identifier: Identifier) -> bool:
-        try:
-            self._find(identifier)
-        except NotFoundError:
-            return False
-        return True
-
-    def _load_again(self, identifier: Identifier, error: Exception) -> Table:
-        try:
-            return self.load(identifier)
-        except IcekeepError:
-            raise table_exists(self, identifier) from error
-
-
-def _has_moved_past(now: TableMetadata, base: TableMetadata) -> bool:
-    """Whether a snapshot that was made for `base` has a sequence number or a first row id that is taken, or lacks one."""
-    return (
-        now.last_sequence_number > base.last_sequence_number
-        or (now.next_row_id or 0) > (base.next_row_id or 0)
-        or now.format_version > base.format_version
-    )
 
 
 class TableCredentials:

@@ -10,8 +10,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-import msgspec
-
 from icekeep.catalog.base import Description, Identifier, StoredPolicy, format_identifier
 from icekeep.catalog.clients import rest_protocol as protocol
 from icekeep.catalog.clients.errors import (
@@ -70,7 +68,11 @@ class RestClient:
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
         session = RestSession(settings, runtime)
         config = _config(settings, session)
-        self.properties = {**_told(config.defaults), **settings.properties, **_told(config.overrides)}
+        self.properties = {
+            **_server_properties(config.defaults),
+            **settings.properties,
+            **_server_properties(config.overrides),
+        }
         merged = Settings(settings.name, self.properties)
         self._name, self._runtime = settings.name, runtime
         self._key_lifetime_ms = config.key_lifetime_ms
@@ -90,7 +92,7 @@ class RestClient:
             UnsupportedError: this login may read the table in part only, or by plans of the server alone. Manifests hold bounds
                 of columns, so that no work on them is free of what is hidden.
         """
-        answer = _read(protocol.Loaded, self._send(protocol.LOAD_TABLE, self._path(identifier)))
+        answer = from_json(self._send(protocol.LOAD_TABLE, self._path(identifier)), protocol.Loaded)
         properties = {**self.properties, **protocol.texts(answer.config)}
         self._refuse_restricted(identifier, answer, properties)
         vended = protocol.chosen(answer.storage_credentials, answer.metadata_location)
@@ -98,7 +100,7 @@ class RestClient:
 
     def describe(self, identifier: Identifier) -> Description | None:
         """What the server says of where a table lies, in the answer to which it adds the metadata itself."""
-        answer = _read(protocol.Described, self._send(protocol.LOAD_TABLE, self._path(identifier)))
+        answer = from_json(self._send(protocol.LOAD_TABLE, self._path(identifier)), protocol.Described)
         metadata, file = answer.metadata, answer.metadata_location
         if not isinstance(metadata, dict) or not isinstance(metadata.get("location"), str):
             return None
@@ -110,7 +112,7 @@ class RestClient:
         """The credentials that the server hands out now for a table's files; none where it has no request of their own."""
         if not self.has(protocol.LOAD_CREDENTIALS):
             return {}
-        answer = _read(protocol.Credentials, self._send(protocol.LOAD_CREDENTIALS, self._path(identifier)))
+        answer = from_json(self._send(protocol.LOAD_CREDENTIALS, self._path(identifier)), protocol.Credentials)
         return protocol.chosen(answer.storage_credentials, location)
 
     def send_commit(
@@ -123,7 +125,7 @@ class RestClient:
         """
 
         def landed(answer: bytes) -> str:
-            location = _read(protocol.Landed, answer).metadata_location
+            location = from_json(answer, protocol.Landed).metadata_location
             if not location:
                 raise ValueError("the answer to a commit has no metadata-location")
             return location
@@ -139,7 +141,7 @@ class RestClient:
         """Where the server would put a table of this name; none is created."""
         body = {"name": identifier[-1], "stage-create": True, **_EMPTY_TABLE}
         staged = self._change(
-            protocol.CREATE_TABLE, self._path(identifier), lambda answer: _read(protocol.Staged, answer), body=body
+            protocol.CREATE_TABLE, self._path(identifier), lambda answer: from_json(answer, protocol.Staged), body=body
         )
         return staged.value.metadata.location
 
@@ -153,41 +155,35 @@ class RestClient:
         if self.has(protocol.UNREGISTER_TABLE):
             # A server that purges what is dropped does not purge what is unregistered.
             left = self._change(
-                protocol.UNREGISTER_TABLE, path, lambda answer: _read(protocol.Landed, answer), is_over=is_another
+                protocol.UNREGISTER_TABLE, path, lambda answer: from_json(answer, protocol.Landed), is_over=is_another
             )
             return left.value.metadata_location
         self._change(protocol.DROP_TABLE, path, params={"purgeRequested": "false"}, is_over=is_another)
         return None
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
-        """Give a table another name."""
         names = (("source", old), ("destination", new))
         body = {part: {"namespace": list(name[:-1]), "name": name[-1]} for part, name in names}
         self._change(protocol.RENAME_TABLE, {}, body=body)
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        """The tables right in a namespace."""
         pages = self._pages(protocol.TableNames, protocol.LIST_TABLES, self._namespace(namespace), {})
         return [(*table.namespace, table.name) for page in pages for table in page.identifiers]
 
     def list_namespaces(self, parent: Identifier) -> list[Identifier]:
-        """The namespaces right below another, or at the top."""
         params = {"parent": self._joined(parent)} if parent else {}
         pages = self._pages(protocol.Namespaces, protocol.LIST_NAMESPACES, {}, params)
         return [namespace for page in pages for namespace in page.namespaces]
 
     def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
-        """What a namespace says of itself."""
         answer = self._send(protocol.LOAD_NAMESPACE, self._namespace(namespace))
-        return protocol.texts(_read(protocol.Namespace, answer).properties)
+        return protocol.texts(from_json(answer, protocol.Namespace).properties)
 
     def create_namespace(self, namespace: Identifier, properties: Mapping[str, str]) -> None:
-        """Create a namespace."""
         body = {"namespace": list(namespace), "properties": dict(properties)}
         self._change(protocol.CREATE_NAMESPACE, {}, body=body)
 
     def drop_namespace(self, namespace: Identifier) -> None:
-        """Remove an empty namespace."""
         self._change(protocol.DROP_NAMESPACE, self._namespace(namespace))
 
     def applicable_policies(self, identifier: Identifier) -> list[StoredPolicy]:
@@ -196,11 +192,8 @@ class RestClient:
             return []
         params = {"namespace": self._joined(identifier[:-1]), "target-name": identifier[-1]}
         pages = self._pages(protocol.ApplicablePolicies, protocol.APPLICABLE_POLICIES, {}, params)
-        return [_stored(policy) for page in pages for policy in page.applicable_policies]
-
-    def close(self) -> None:
-        """Close the connections; the next request opens new ones."""
-        self._session.close()
+        policies = (policy for page in pages for policy in page.applicable_policies)
+        return [StoredPolicy(one.policy_type, one.name, one.content_text, one.inherited) for one in policies]
 
     def _refuse_restricted(
         self, identifier: Identifier, answer: protocol.Loaded, properties: Mapping[str, str]
@@ -292,8 +285,9 @@ class RestClient:
         key: str | None = None,
     ) -> bytes:
         self.require(endpoint)
+        url = f"{self._server}/{endpoint.root}v1/{self._prefix}{endpoint.path.format(**path)}"
         try:
-            return self._session.send(endpoint.method, self._url(endpoint, path), params or {}, body, key)
+            return self._session.send(endpoint.method, url, params or {}, body, key)
         except HttpRefusal as error:
             status, text = error.response.status_code, error.response.text
             # A proxy that has no server behind it says 404 of everything: only the server knows what it does not have.
@@ -303,16 +297,13 @@ class RestClient:
                 raise
             raise kind(str(error)) from error
 
-    def _url(self, endpoint: protocol.Endpoint, path: Mapping[str, str]) -> str:
-        return f"{self._server}/{endpoint.root}v1/{self._prefix}{endpoint.path.format(**path)}"
-
     def _pages(
         self, kind: type[P], endpoint: protocol.Endpoint, path: Mapping[str, str], params: Mapping[str, str]
     ) -> Iterator[P]:
         token: dict[str, str] = {}
         asked: set[str] = set()
         while True:
-            page = _read(kind, self._send(endpoint, path, params={**params, **self._page_size, **token}))
+            page = from_json(self._send(endpoint, path, params={**params, **self._page_size, **token}), kind)
             yield page
             if not page.next_page_token:
                 return
@@ -354,17 +345,17 @@ class RestClient:
         return self._separator.join(namespace)
 
 
-def _told(properties: Mapping[str, Any] | None) -> dict[str, str]:
+def _server_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
     """What a server says of properties, but for logins that have a type: one of these names code that is run."""
     return {key: value for key, value in protocol.texts(properties).items() if not key.startswith(AUTH)}
 
 
 def _config(settings: Settings, session: RestSession) -> protocol.ConfigResponse:
     """What the server wants to be known; it may change all that a session is made from."""
-    warehouse = settings.text("warehouse")
+    server, warehouse = settings.address("uri").rstrip("/"), settings.text("warehouse")
     try:
-        sent = session.send("GET", f"{_root(settings)}config", {"warehouse": warehouse} if warehouse else {})
-        return _read(protocol.ConfigResponse, sent)
+        sent = session.send("GET", f"{server}/v1/config", {"warehouse": warehouse} if warehouse else {})
+        return from_json(sent, protocol.ConfigResponse)
     except BaseException:
         session.close()
         raise
@@ -374,17 +365,3 @@ def _new_key(runtime: Runtime) -> str:
     """A key that no other request has: a UUID of version 7, of which the protocol wants them."""
     random = runtime.new_uuid().int & ((1 << 76) - 1)
     return str(UUID(int=(runtime.now_ms() & ((1 << 48) - 1)) << 80 | 7 << 76 | random))
-
-
-def _stored(policy: protocol.ApplicablePolicy) -> StoredPolicy:
-    content = policy.content
-    text = content if content is None or isinstance(content, str) else msgspec.json.encode(content).decode()
-    return StoredPolicy(policy.policy_type, policy.name, text, policy.inherited)
-
-
-def _root(settings: Settings) -> str:
-    return f"{settings.address('uri').rstrip('/')}/v1/"
-
-
-def _read(kind: type[A], answer: bytes) -> A:
-    return from_json(answer, kind)

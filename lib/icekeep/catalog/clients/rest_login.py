@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from requests import PreparedRequest, RequestException, Response
@@ -37,8 +37,11 @@ PostForm = Callable[[str, Mapping[str, str], Mapping[str, str]], Response]
 """Takes an address, a form and headers."""
 
 
-class Login(Protocol):
-    """What lets requests in; an error of ours proves that the request it was for was not sent."""
+class Login:
+    """What lets requests in by a header, or by none; an error of ours proves that the request it was for was not sent."""
+
+    def __init__(self, header: str | None = None) -> None:
+        self._header = header
 
     def prepare(self) -> None:
         """Get ready for a request."""
@@ -48,6 +51,9 @@ class Login(Protocol):
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
         """Put into a request what lets it in."""
+        if self._header is not None:
+            request.headers["Authorization"] = self._header
+        return request
 
 
 def login(settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
@@ -57,14 +63,13 @@ def login(settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
         ConfigError: `auth.*` makes no sense.
         UsageError: there is nothing to log in with.
     """
-    inner: Login
-    credential = settings.text("credential")
+    credential, token = settings.text("credential"), settings.text("token")
     if any(key.startswith(AUTH) for key in settings.properties):
         inner = _by_auth(settings, runtime, post_form)
-    elif credential is None:
-        inner = _Token(settings.text("token"))
-    else:
+    elif credential is not None:
         inner = _by_credential(credential, settings, runtime, post_form)
+    else:
+        inner = Login(None if token is None else f"Bearer {token}")
     return _Signature(inner, settings) if settings.switch(SIGV4, default=False) else inner
 
 
@@ -93,17 +98,17 @@ def _by_auth(settings: Settings, runtime: Runtime, post_form: PostForm) -> Login
     if (impl is None) == (kind == "custom"):
         wanted = "is missing; give MODULE.CLASS" if impl is None else f"is for {AUTH_TYPE}=custom alone; take it out"
         raise ConfigError(f"catalogs.{settings.name}.{AUTH}impl", wanted)
-    below = _Given(settings, kind)
+    below = _AuthProperties(settings, kind)
     if kind == "noop":
-        return _Token(None)
+        return Login()
     if kind == "basic":
-        return _Header(_basic(below.required("username"), below.required("password")))
+        return Login(_basic(below.required("username"), below.required("password")))
     if kind == "oauth2":
         return _by_oauth2(below, settings, runtime, post_form)
     return _Managed(impl or kind, below.arguments(), settings.name, runtime)
 
 
-class _Given:
+class _AuthProperties:
     """What stands below `auth.TYPE`, by PyIceberg's names."""
 
     def __init__(self, settings: Settings, kind: str) -> None:
@@ -114,7 +119,6 @@ class _Given:
         self.settings = settings
 
     def key(self, name: str) -> str:
-        """The property that says it."""
         return self._keys.get(name, f"{AUTH}{self._kind}.{name}")
 
     def text(self, name: str) -> str | None:
@@ -138,7 +142,7 @@ class _Given:
         return found
 
 
-def _by_oauth2(given: _Given, settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
+def _by_oauth2(given: _AuthProperties, settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
     """By OAuth2 as PyIceberg's manager does it, the credential in a header; but with bounds, and without redirects."""
     url_key = given.key("token_url")
     given.required("token_url")
@@ -159,32 +163,20 @@ def _basic(user: str, password: str) -> str:
     return f"Basic {encoded}"
 
 
-class _Header:
-    """A header that stays as it is, or none."""
+class _Renewed(Login):
+    """A header that is got when it is first needed, and again when it is due."""
 
-    def __init__(self, header: str | None) -> None:
-        self._header = header
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__()
+        self._runtime = runtime
+        self._due_ms: float | None = None
 
     def prepare(self) -> None:
-        pass
-
-    def renew(self) -> None:
-        pass
-
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        if self._header is not None:
-            request.headers["Authorization"] = self._header
-        return request
+        if self._header is None or (self._due_ms is not None and self._runtime.monotonic_ms() >= self._due_ms):
+            self.renew()
 
 
-class _Token(_Header):
-    """A token that is given, or none."""
-
-    def __init__(self, token: str | None) -> None:
-        super().__init__(None if token is None else f"Bearer {token}")
-
-
-class _ClientCredential(_Header):
+class _ClientCredential(_Renewed):
     """Tokens by OAuth2's client credentials flow (RFC 6749, 4.4).
 
     Args:
@@ -204,14 +196,9 @@ class _ClientCredential(_Header):
         used_s: Callable[[float], float],
         assumed_s: float | None = None,
     ) -> None:
-        super().__init__(None)
+        super().__init__(runtime)
         self._name, self._url_key, self._url = catalog_name, url_key, url
-        self._ask, self._runtime, self._used_s, self._assumed_s = ask, runtime, used_s, assumed_s
-        self._due_ms: float | None = None
-
-    def prepare(self) -> None:
-        if self._header is None or (self._due_ms is not None and self._runtime.monotonic_ms() >= self._due_ms):
-            self.renew()
+        self._ask, self._used_s, self._assumed_s = ask, used_s, assumed_s
 
     def renew(self) -> None:
         asked_ms = self._runtime.monotonic_ms()
@@ -219,7 +206,11 @@ class _ClientCredential(_Header):
             response = self._ask()
         except Exception as error:
             raise read_failure(error, self._name) from error
-        answer = _parsed(response)
+        try:
+            parsed = json.loads(response.text)
+        except ValueError:
+            parsed = None
+        answer = parsed if isinstance(parsed, dict) else {}
         token = answer.get("access_token")
         if not response.ok or response.is_redirect or not isinstance(token, str) or not token:
             raise self._refused(response, answer)
@@ -245,7 +236,7 @@ class _ClientCredential(_Header):
         return UnavailableError(f"catalog {self._name!r} gives no token: {text}")
 
 
-class _Managed(_Header):
+class _Managed(_Renewed):
     """What one of PyIceberg's managers puts into requests, or a class that somebody else wrote for it.
 
     One says itself when it gets a new token; Google's gets one whenever it is asked, and so is asked every few minutes.
@@ -254,20 +245,15 @@ class _Managed(_Header):
     def __init__(self, class_or_name: str, arguments: Mapping[str, Any], catalog_name: str, runtime: Runtime) -> None:
         from pyiceberg.catalog.rest.auth import AuthManagerFactory
 
-        super().__init__(None)
-        self._name, self._runtime, self._said = catalog_name, runtime, class_or_name
+        super().__init__(runtime)
+        self._name, self._said = catalog_name, class_or_name
         self._held_ms = _GOOGLE_HELD_MS if class_or_name == "google" else 0
-        self._due_ms = 0
         try:
             if class_or_name not in _CONSTRUCTED:
                 _refuse_no_manager(class_or_name)
             self._manager = AuthManagerFactory.create(class_or_name, dict(arguments))
         except Exception as error:
             raise self._failure(error) from error
-
-    def prepare(self) -> None:
-        if self._header is None or self._runtime.monotonic_ms() >= self._due_ms:
-            self.renew()
 
     def renew(self) -> None:
         asked_ms = self._runtime.monotonic_ms()
@@ -297,13 +283,14 @@ def _refuse_no_manager(name: str) -> None:
         raise ValueError("auth.impl names no class that is made from pyiceberg.catalog.rest.auth.AuthManager")
 
 
-class _Signature:
+class _Signature(Login):
     """Signs requests as AWS wants them (version 4); another login's header goes along under another name."""
 
     def __init__(self, inner: Login, settings: Settings) -> None:
         # An extra of its own, for those who sign.
         from icekeep.catalog.clients.glue_client import aws_session
 
+        super().__init__()
         session = aws_session(settings, "client")
         self._inner, self._settings = inner, settings
         self._credentials = session.get_credentials()
@@ -354,11 +341,3 @@ class _Signature:
         credentials = self._credentials.get_frozen_credentials()
         SigV4Auth(credentials, self._service, self._region).add_auth(signed)
         return dict(signed.headers.items())
-
-
-def _parsed(response: Response) -> dict[str, Any]:
-    try:
-        answer = json.loads(response.text)
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}

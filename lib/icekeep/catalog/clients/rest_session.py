@@ -44,10 +44,8 @@ _NOT_OF_SESSIONS = ("prefix", "warehouse", "namespace-separator", "rest-page-siz
 
 
 class HttpRefusal(Exception):
-    """An answer that is no success."""
-
     def __init__(self, response: requests.Response) -> None:
-        super().__init__(without_secrets(_said(response)))
+        super().__init__(without_secrets(_refusal_text(response)))
         self.response = response
 
 
@@ -222,7 +220,7 @@ def _headers(properties: Mapping[str, str]) -> dict[str, str]:
     return {**{key: value for key, value in ours.items() if key.lower() not in named}, **given}
 
 
-def _said(response: requests.Response) -> str:
+def _refusal_text(response: requests.Response) -> str:
     """What an answer says went wrong, in one line; without the protocol's body it is a proxy's, or a broken server's.
 
     Such an answer is shown with its address, since the address may be wrong.

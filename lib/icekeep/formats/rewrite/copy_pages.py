@@ -67,7 +67,7 @@ from icekeep.spec.properties import MetricsMode, metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MAX_LONG, MIB
 from icekeep.storage.base import Storage
-from icekeep.storage.wrappers import HeldFiles
+from icekeep.storage.wrappers import Overlay
 
 MAX_SOURCE_BYTES = 32 * MIB
 """Larger files are not small: their row groups are stitched, or they are read in pieces."""
@@ -162,7 +162,7 @@ class _PageCopier(RollingWriter):
         )
         super().__init__(storage, template)
         self._task = msgspec.structs.replace(task, keeps_lineage=columns is not task.schema)
-        self._held = HeldFiles(storage)
+        self._held = Overlay(storage)
         self._options, self._encoding = options, encoding
         self._new_location = partial(task.file_names().location, options.file_suffix, task.partition_path(partition))
         stored = stored_schema(columns)

@@ -34,8 +34,8 @@ from icekeep.catalog.base import (
     Pointer,
     Table,
     format_identifier,
-    lists_pointers,
 )
+from icekeep.catalog.wrappers import lists_pointers
 from icekeep.decoding import from_json
 from icekeep.errors import (
     ConfigError,

@@ -9,21 +9,10 @@ from functools import lru_cache
 
 import msgspec
 
-from icekeep.catalog.base import (
-    Table,
-)
-from icekeep.errors import (
-    InvalidTableError,
-    SafetyError,
-)
+from icekeep.catalog.base import Table
+from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.events import SILENT, Listener, Warned
-from icekeep.maintenance.delete.locations import (
-    Neighbour,
-    TableLocations,
-    compared,
-    named_roots,
-    table_locations,
-)
+from icekeep.maintenance.delete.locations import Neighbour, TableLocations, compared, named_roots, table_locations
 from icekeep.maintenance.delete.looks import FRESH_MS, LOOK_MS, all_tables, folded
 from icekeep.spec.properties import data_directory
 from icekeep.spec.types import DAY_MS

@@ -36,7 +36,7 @@ from icekeep.planning.spark.workers import Workers
 from icekeep.runtime import SYSTEM
 from icekeep.spec.collections import Limit, packed
 from icekeep.storage.base import Storage
-from icekeep.storage.wrappers import stopping
+from icekeep.storage.wrappers import HookedStream, StorageWrapper, stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -329,8 +329,7 @@ class ByteProgress:
         """The storage for the work: it counts the bytes of files that are read and written through it."""
         if self._listener is SILENT:
             return storage
-        counting: Any = CountingStorage(storage, self._counts, self._directory)
-        return cast(Storage, counting)
+        return CountingStorage(storage, self._counts, self._directory)
 
     def finish(self, group_bytes: int, added_bytes: int) -> None:
         """A group is finished: the bytes of its files, and of its new ones."""
@@ -377,57 +376,23 @@ class ByteProgress:
             self.report()
 
 
-class CountingStorage:
-    """All of a storage; the bytes that go through its streams are counted, in a Spark task those of its process."""
+class CountingStorage(StorageWrapper):
+    """The bytes that go through its streams are counted, in a Spark task those of its process."""
 
-    def __init__(self, storage: Storage, counts: Counts, directory: Path | None) -> None:
-        self._storage, self._counts, self._directory = storage, counts, directory
+    def __init__(self, inner: Storage, counts: Counts, directory: Path | None) -> None:
+        super().__init__(inner)
+        self._counts, self._directory = counts, directory
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _in_worker, (self._storage, self._directory)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _in_worker, (self.inner, self._directory)
 
     def open(self, location: str) -> BinaryIO:
-        return cast(BinaryIO, _CountedStream(self._storage.open(location), self._counts))
+        return cast(BinaryIO, HookedStream(self.inner.open(location), after=self._counts.add))
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
-        with self._storage.write(location) as stream:
-            yield cast(BinaryIO, _CountedStream(stream, self._counts))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-
-class _CountedStream:
-    """All of a stream, whose bytes are counted."""
-
-    def __init__(self, stream: BinaryIO, counts: Counts) -> None:
-        self._stream, self._counts = stream, counts
-
-    def __enter__(self) -> Self:
-        self._stream.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stream.__exit__(*error)
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        self._counts.add(read_bytes=len(data))
-        return data
-
-    def readinto(self, buffer: Any) -> Any:
-        count = cast(Any, self._stream).readinto(buffer)
-        self._counts.add(read_bytes=count or 0)
-        return count
-
-    def write(self, data: Any) -> int:
-        count = self._stream.write(data)
-        self._counts.add(written_bytes=memoryview(data).nbytes)
-        return count
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        with self.inner.write(location) as stream:
+            yield cast(BinaryIO, HookedStream(stream, after=self._counts.add))
 
 
 _LOCK = threading.Lock()
@@ -443,5 +408,4 @@ def _in_worker(storage: Storage, directory: Path | None) -> Storage:
         if counts is None:
             _OF_PROCESS.clear()
             counts = _OF_PROCESS[directory] = Counts(directory / f"{os.getpid()}-{SYSTEM.new_uuid()}")
-    counting: Any = CountingStorage(storage, counts, directory)
-    return cast(Storage, counting)
+    return CountingStorage(storage, counts, directory)

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from itertools import count
-from typing import Any, BinaryIO, Self, TypeVar, cast
+from typing import Any, BinaryIO, Self, TypeVar
 
 import msgspec
 
@@ -55,6 +55,7 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.types import DAY_MS
 from icekeep.spec.updates import SetSnapshotRef, Update
 from icekeep.storage.base import REQUESTS_AT_ONCE, DeleteOutcome, DeleteStatus, Storage, head_many
+from icekeep.storage.wrappers import StorageWrapper
 
 _LOG = logging.getLogger(__name__)
 
@@ -375,23 +376,24 @@ WRITTEN = "written"
 """The directory of the names, in that of the run."""
 
 
-class NamingStorage:
-    """All of a storage; before a file of a run is made below the table, its name is put into a directory. For tasks."""
+class NamingStorage(StorageWrapper):
+    """Before a file of a run is made below the table, its name is put into a directory. For tasks."""
 
-    def __init__(self, storage: Storage, directory: str, own: str) -> None:
-        self._storage, self._directory, self._own = storage, directory, own
+    def __init__(self, inner: Storage, directory: str, own: str) -> None:
+        super().__init__(inner)
+        self._directory, self._own = directory, own
 
-    def __reduce__(self) -> tuple[type["NamingStorage"], tuple[Storage, str, str]]:
-        return NamingStorage, (self._storage, self._directory, self._own)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NamingStorage, (self.inner, self._directory, self._own)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
         # What lies below the table's own directory goes with its run.
         is_named = not location.startswith(self._own)
         if is_named:
-            self._storage.create(_name_of(location, self._directory), location.encode())
+            self.inner.create(_name_of(location, self._directory), location.encode())
         try:
-            with self._storage.write(location) as stream:
+            with self.inner.write(location) as stream:
                 yield stream
         except Exception:
             if is_named:
@@ -399,16 +401,13 @@ class NamingStorage:
             raise
 
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
-        outcomes = self._storage.delete_many(locations)
+        outcomes = self.inner.delete_many(locations)
         self._forget([one.location for one in outcomes if one.status in _GONE])
         return outcomes
 
     def _forget(self, locations: Iterable[str]) -> None:
         with suppress(Exception):
-            self._storage.delete_many([_name_of(location, self._directory) for location in locations])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
+            self.inner.delete_many([_name_of(location, self._directory) for location in locations])
 
 
 class WrittenFiles:
@@ -430,7 +429,7 @@ class WrittenFiles:
     def naming(self, storage: Storage) -> Storage:
         """The storage for tasks of Spark, which names their files first; of threads of this process all is known."""
         self._has_names = True
-        return cast(Storage, NamingStorage(storage, self._directory, self._own))
+        return NamingStorage(storage, self._directory, self._own)
 
     def report(self, locations: Iterable[str]) -> None:
         """Take in files of attempts that reported to the driver; called before any of them is committed."""

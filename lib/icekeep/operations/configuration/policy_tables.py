@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, StoresPolicies
+from icekeep.catalog.wrappers import unwrapped
 from icekeep.errors import NotFoundError
 from icekeep.names import full_name
 from icekeep.operations.configuration.file import Configuration
@@ -38,8 +39,9 @@ def resolve_table(
     """
     stored: Layer | None = None
     problems: tuple[Problem, ...] = ()
-    if isinstance(catalog, StoresPolicies):
-        policies = settings_of_polaris(catalog.stored_policies(identifier))
+    bare = unwrapped(catalog)
+    if isinstance(bare, StoresPolicies):
+        policies = settings_of_polaris(bare.stored_policies(identifier))
         stored, problems = layer_of_settings(policies, LayerKind.STORED, catalog.name)
     if properties is None:
         unread = Problem(None, "table properties", "the table's metadata cannot be read")

@@ -25,7 +25,7 @@ from icekeep.planning.spark.session import OLDEST_JAVA, java_program
 from icekeep.rendered import Rendered
 from icekeep.secrets import masked
 from icekeep.spec.types import SECOND_MS, format_bytes
-from icekeep.storage.base import DeleteStatus, DirectoryStorage
+from icekeep.storage.base import DeleteStatus, Storage
 from icekeep.storage.locations import AZURE, GCS, HDFS, S3, is_location, parse_location, store_kind
 from icekeep.telemetry.notifications import checked_receiver
 
@@ -345,7 +345,7 @@ def _count(properties: Mapping[str, str], name: str) -> int:
     return int(given)
 
 
-def remove_own(storage: DirectoryStorage, directory: str, drawn: str) -> None:
+def remove_own(storage: Storage, directory: str, drawn: str) -> None:
     """Remove a directory that this run has made, with all that lies in it; one that is not there is fine.
 
     Args:
@@ -360,7 +360,7 @@ def remove_own(storage: DirectoryStorage, directory: str, drawn: str) -> None:
     _remove_directories(storage, directory)
 
 
-def absent(storage: DirectoryStorage, *directories: str) -> tuple[str, ...]:
+def absent(storage: Storage, *directories: str) -> tuple[str, ...]:
     """Those of some directories that are not there, and so would be made by a file below them."""
     found = []
     for each in directories:
@@ -371,14 +371,14 @@ def absent(storage: DirectoryStorage, *directories: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def remove_empty(storage: DirectoryStorage, directories: Iterable[str]) -> None:
+def remove_empty(storage: Storage, directories: Iterable[str]) -> None:
     """Remove directories, in this order, that were absent before; what others have put there meanwhile keeps one."""
     for each in directories:
         with suppress(IcekeepError):
             storage.remove_directory(each)
 
 
-def _remove_directories(storage: DirectoryStorage, directory: str) -> None:
+def _remove_directories(storage: Storage, directory: str) -> None:
     # No files are left, so that all that has a name is a directory.
     for name in storage.child_names(directory):
         _remove_directories(storage, f"{directory}/{name}")

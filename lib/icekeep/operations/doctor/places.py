@@ -8,7 +8,6 @@ has drawn, so that nothing of others is touched; if the process is killed the ta
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import cast
 
 import msgspec
 import pyarrow as pa
@@ -47,7 +46,7 @@ from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.times import format_time
 from icekeep.spec.updates import AssertCurrentSchemaId, SetProperties
 from icekeep.spelling import counted, with_one_typo
-from icekeep.storage.base import DeleteStatus, DirectoryStorage, Storage
+from icekeep.storage.base import DeleteStatus, Storage
 from icekeep.tables.verbs import create_table, update_schema
 
 _DATA = b"icekeep doctor\n"
@@ -57,7 +56,7 @@ _OTHER_DATA = b"another file\n"
 class StorePlace(msgspec.Struct, frozen=True):
     """A location, and what reaches it."""
 
-    storage: DirectoryStorage
+    storage: Storage
     location: str
 
 
@@ -89,7 +88,7 @@ def look_at_store(notes: Notes, place: StorePlace, runtime: Runtime) -> bool:
 class _Trial:
     """One file, and what is done with it."""
 
-    def __init__(self, storage: DirectoryStorage, directory: str, runtime: Runtime) -> None:
+    def __init__(self, storage: Storage, directory: str, runtime: Runtime) -> None:
         self._storage, self._runtime = storage, runtime
         self._drawn = str(runtime.new_uuid())
         self._directory = f"{directory}/{self._drawn}"
@@ -229,7 +228,7 @@ def look_at_catalog(
     reached: list[StorePlace] = []
 
     def reach(storage: Storage, location: str) -> bool:
-        place = StorePlace(cast(DirectoryStorage, storage), location)
+        place = StorePlace(storage, location)
         is_reached = look_at_store(notes, place, catalog.runtime)
         if is_reached:
             reached.append(place)
@@ -360,7 +359,7 @@ class _TableTrial:
         """
         self.table: Table | None = None
         self.may_be_there = False
-        self._catalog, self._storage = catalog, cast(DirectoryStorage, catalog.storage)
+        self._catalog, self._storage = catalog, catalog.storage
         self._above = above
         self._name = f"{NAME_PREFIX}{catalog.runtime.new_uuid().hex}"
         self._identifier = (*namespace, self._name)
@@ -426,7 +425,7 @@ class _TableTrial:
         except NotFoundError:
             raise NotTried("there is none") from None
         known = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
-        self._storage, self._location = cast(DirectoryStorage, table.storage), table.metadata.location.rstrip("/")
+        self._storage, self._location = table.storage, table.metadata.location.rstrip("/")
         known.add(self._catalog.drop(self._identifier, table_uuid=table.metadata.table_uuid))
         if self._is_named():
             remove_own(self._storage, self._location, self._name)

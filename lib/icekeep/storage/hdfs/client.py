@@ -85,7 +85,8 @@ def translated(action: str, location: str) -> Iterator[None]:
     except FileExistsError as error:
         raise FileExistsError(reason(error)) from error
     except FAILURES as error:
-        if _is_in_the_way(error):
+        # The target of a rename is a directory, which the NameNode says in words only.
+        if "must both be directories" in str(error):
             raise FileExistsError(reason(error)) from error
         raise translate_hdfs_error(error, action, location) from error
 
@@ -93,11 +94,6 @@ def translated(action: str, location: str) -> Iterator[None]:
 def reason(error: BaseException | None) -> str:
     """What hdfs-native or the NameNode says, as a part of a line of ours."""
     return _kind_and_reason(error)[1]
-
-
-def _is_in_the_way(error: Exception) -> bool:
-    """Whether a rename failed because its target is a directory, which the NameNode says in words only."""
-    return "must both be directories" in str(error)
 
 
 def _kind_and_reason(error: BaseException | None) -> tuple[str, str]:

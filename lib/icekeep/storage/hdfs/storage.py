@@ -36,41 +36,6 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-class HdfsDirectories:
-    """The part of the HDFS storage that a catalog in a directory needs beside files."""
-
-    _clients: HdfsClients
-
-    def directory_exists(self, location: str) -> bool:
-        client, place = self._clients.at(location)
-        status = status_of(client, place.path, location)
-        return status is not None and status.isdir
-
-    def make_directory(self, location: str) -> None:
-        client, place = self._clients.at(location)
-        with translated("make directory", location):
-            client.mkdirs(place.path, 0o777 & ~self._clients.umask, create_parent=True)
-
-    def remove_directory(self, location: str) -> None:
-        client, place = self._clients.at(location)
-        if not self.directory_exists(location):
-            raise MissingFileError(
-                f"cannot remove directory {location!r}: there is no such directory", location=location
-            )
-        with translated("remove directory", location):
-            client.delete(place.path, recursive=False)
-
-    def child_directories(self, location: str) -> Sequence[str]:
-        return sorted(name for name, status in self._children(location) if status.isdir and not name.startswith("."))
-
-    def child_names(self, location: str) -> Sequence[str]:
-        return sorted(name for name, _ in self._children(location))
-
-    def _children(self, location: str) -> list[tuple[str, FileStatus]]:
-        client, place = self._clients.at(location)
-        return list(entries_of(client, place.path, location))
-
-
 def status_of(client: Client, path: str, location: str) -> FileStatus | None:
     """What the NameNode knows about a path; `None` if it is not there."""
     try:
@@ -96,7 +61,7 @@ _BUFFER_BYTES = MIB
 _CALLS_AT_ONCE = 8
 
 
-class HdfsStorage(HdfsDirectories):
+class HdfsStorage:
     """Storage in HDFS, for locations with `hdfs:`; see `HdfsClients` for the properties.
 
     Files and directories get the permissions that Hadoop's clients give them, with the property
@@ -129,8 +94,7 @@ class HdfsStorage(HdfsDirectories):
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         client, place = self._clients.at(location)
-        data, stored_bytes = _content(client, place.path, location)
-        return whole(data, location, stored_bytes, length_bytes)
+        return _read(client, place.path, location, length_bytes)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
@@ -197,7 +161,9 @@ class HdfsStorage(HdfsDirectories):
         except (UnavailableError, MissingFileError):
             # Renamed, and the answer was lost or the request was sent twice?
             after = status_of(client, target_place.path, target)
-            if status_of(client, source_place.path, source) is not None or not _is_same(before, after):
+            # A rename changes nothing else of a file.
+            is_moved = after is not None and _identity(before) == _identity(after)
+            if status_of(client, source_place.path, source) is not None or not is_moved:
                 raise
 
     def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
@@ -211,15 +177,51 @@ class HdfsStorage(HdfsDirectories):
         return directory_shares(prefix_location, count, self._subdirectories)
 
     def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
-        return self._files(share.prefix, is_deep=share.is_deep)
+        client, place = self._clients.at(share.prefix)
+        directories = [(share.prefix.rstrip("/"), place.path)]
+        while directories:
+            location, path = directories.pop()
+            for name, status in entries_of(client, path, location):
+                if not status.isdir:
+                    yield _file_info(f"{location}/{name}", status)
+                elif share.is_deep:
+                    directories.append((f"{location}/{name}", status.path))
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
-        return self._files(prefix_location, is_deep=True)
+        return self.list_share(ListingShare(prefix_location))
 
     def head(self, location: str) -> FileInfo | None:
         client, place = self._clients.at(location)
         status = status_of(client, place.path, location)
         return None if status is None or status.isdir else _file_info(location, status)
+
+    def directory_exists(self, location: str) -> bool:
+        client, place = self._clients.at(location)
+        return _is_directory(client, place.path, location)
+
+    def make_directory(self, location: str) -> None:
+        client, place = self._clients.at(location)
+        with translated("make directory", location):
+            client.mkdirs(place.path, 0o777 & ~self._clients.umask, create_parent=True)
+
+    def remove_directory(self, location: str) -> None:
+        client, place = self._clients.at(location)
+        if not self.directory_exists(location):
+            raise MissingFileError(
+                f"cannot remove directory {location!r}: there is no such directory", location=location
+            )
+        with translated("remove directory", location):
+            client.delete(place.path, recursive=False)
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        return sorted(name for name, status in self._children(location) if status.isdir and not name.startswith("."))
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return sorted(name for name, _ in self._children(location))
+
+    def _children(self, location: str) -> Sequence[tuple[str, FileStatus]]:
+        client, place = self._clients.at(location)
+        return list(entries_of(client, place.path, location))
 
     def capabilities(self, location: str) -> Capabilities:
         """As `Storage.capabilities` says; tried once for each NameNode or nameservice in the life of this storage."""
@@ -231,17 +233,6 @@ class HdfsStorage(HdfsDirectories):
             proved = self._second_rename_fails(client, directory.rstrip("/"), location)
             self._proved[place.authority] = Capabilities(exclusive_create=proved, move=proved)
         return self._proved[place.authority]
-
-    def _files(self, prefix_location: str, *, is_deep: bool) -> Iterator[FileInfo]:
-        client, place = self._clients.at(prefix_location)
-        directories = [(prefix_location.rstrip("/"), place.path)]
-        while directories:
-            location, path = directories.pop()
-            for name, status in entries_of(client, path, location):
-                if not status.isdir:
-                    yield _file_info(f"{location}/{name}", status)
-                elif is_deep:
-                    directories.append((f"{location}/{name}", status.path))
 
     def _subdirectories(self, location: str) -> Sequence[str]:
         base = location.rstrip("/")
@@ -328,6 +319,7 @@ def _was_renamed(
     client: Client, temporary: str, path: str, data: bytes, location: str, refusal: IcekeepError | FileExistsError
 ) -> bool:
     """Settle a rename that failed: true if it happened all the same, false with a proof that it did not and will not."""
+    cause = refusal
     try:
         if status_of(client, temporary, location) is None:
             if _read(client, path, location) == data:
@@ -337,26 +329,17 @@ def _was_renamed(
                 if client.delete(temporary, recursive=False):
                     return False
     except IcekeepError as error:
-        raise _unknown(location, refusal) from error
-    raise _unknown(location, refusal) from refusal
-
-
-def _unknown(location: str, refusal: Exception) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
+        cause = error
+    raise OutcomeUnknownError(
         f"cannot tell whether file {location!r} was created: {reason(refusal.__cause__)}", location=location
-    )
+    ) from cause
 
 
-def _read(client: Client, path: str, location: str) -> bytes:
-    data, stored_bytes = _content(client, path, location)
-    return whole(data, location, stored_bytes, None)
-
-
-def _content(client: Client, path: str, location: str) -> tuple[bytes, int]:
-    """What came of a file, and how many bytes the NameNode says that it has."""
+def _read(client: Client, path: str, location: str, length_bytes: int | None = None) -> bytes:
     with translated("read", location):
         reader = client.read(path)
-        return reader.read(), reader.size
+        data, stored_bytes = reader.read(), reader.size
+    return whole(data, location, stored_bytes, length_bytes)
 
 
 def _finish(writer: FileWriter) -> None:
@@ -375,11 +358,6 @@ def _remove_if_possible(client: Client, path: str) -> None:
 def _is_directory(client: Client, path: str, location: str) -> bool:
     status = status_of(client, path, location)
     return status is not None and status.isdir
-
-
-def _is_same(before: FileStatus, after: FileStatus | None) -> bool:
-    """Whether a file is the one that was seen under another name: a rename changes nothing of it."""
-    return after is not None and _identity(before) == _identity(after)
 
 
 def _identity(status: FileStatus) -> tuple[object, ...]:

@@ -220,8 +220,6 @@ class MoveSteps(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """A move that was asked for, in its place among all."""
-
     position: int
     source: str
     source_path: str
@@ -300,7 +298,6 @@ def _without_old_name(move: _Move) -> MoveOutcome:
 
 
 def _unnamed(move: _Move, error: OSError) -> MoveOutcome:
-    """The answer where a file could not be given its new name."""
     reason = translate_os_error(error, "move", move.source).message
     is_impossible = error.errno in _NO_SECOND_NAME and not os.path.isdir(move.source_path)
     return MoveOutcome(move.source, MoveStatus.IMPOSSIBLE if is_impossible else MoveStatus.FAILED, reason)

@@ -86,7 +86,6 @@ def subdirectories(location: str) -> Sequence[str]:
 
 
 def file_info(location: str, status: os.stat_result) -> FileInfo:
-    """A file as its status tells it."""
     return FileInfo(location, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
@@ -129,33 +128,12 @@ def _listed(entry: os.DirEntry[str], directory_location: str) -> FileInfo | None
     return None
 
 
-class LocalDirectories:
-    """The part of the local storage that a catalog in a directory needs beside files."""
-
-    def directory_exists(self, location: str) -> bool:
-        return os.path.isdir(local_path(location))
-
-    def make_directory(self, location: str) -> None:
-        with translated("make directory", location):
-            os.makedirs(local_path(location), exist_ok=True)
-
-    def remove_directory(self, location: str) -> None:
-        with translated("remove directory", location):
-            os.rmdir(local_path(location))
-
-    def child_directories(self, location: str) -> Sequence[str]:
-        return sorted(name for name in names_in(location, only_directories=True) if not name.startswith("."))
-
-    def child_names(self, location: str) -> Sequence[str]:
-        return sorted(names_in(location))
-
-
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LINK_REFUSED = (*ABSENT, *DENIED, errno.EMLINK, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EOPNOTSUPP)
 """Answers of a file system that made no name; a broken disk or a lost server may give others after it made one."""
 
 
-class LocalStorage(LocalDirectories):
+class LocalStorage:
     """Storage on the file systems of this machine, for locations without a scheme or with `file:`."""
 
     def __init__(self, runtime: Runtime = SYSTEM) -> None:
@@ -247,6 +225,23 @@ class LocalStorage(LocalDirectories):
         except MissingFileError:
             return None
         return file_info(location, status) if stat.S_ISREG(status.st_mode) else None
+
+    def directory_exists(self, location: str) -> bool:
+        return os.path.isdir(local_path(location))
+
+    def make_directory(self, location: str) -> None:
+        with translated("make directory", location):
+            os.makedirs(local_path(location), exist_ok=True)
+
+    def remove_directory(self, location: str) -> None:
+        with translated("remove directory", location):
+            os.rmdir(local_path(location))
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        return sorted(name for name in names_in(location, only_directories=True) if not name.startswith("."))
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return sorted(names_in(location))
 
     def capabilities(self, location: str) -> Capabilities:
         directory = local_path(location)

@@ -65,10 +65,10 @@ _NO_BUCKET = ("NoSuchBucket", "The specified bucket does not exist", "ContainerN
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 411, 413, 429, 501})
 """Answers of a store, or of what stands before it, to a request that it did not carry out."""
 
-_IDENTITY_CODES = frozenset(
+IDENTITY_CODES = frozenset(
     {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "AuthenticationFailed"}
 )
-_DENIAL_CODES = frozenset({"AccessDenied", "AllAccessDisabled", "SignatureDoesNotMatch"})
+DENIAL_CODES = frozenset({"AccessDenied", "AllAccessDisabled", "SignatureDoesNotMatch"})
 _REGION_CODES = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"})
 
 
@@ -119,7 +119,7 @@ def may_be_expired(error: BaseException) -> bool:
         return False
     code = _code(error)
     refused = isinstance(error, PermissionDeniedError) or _status(error) in (400, 401, 403)
-    return refused and (not code or code in _IDENTITY_CODES)
+    return refused and (not code or code in IDENTITY_CODES)
 
 
 def is_out_of_reach(error: Exception) -> bool:
@@ -180,7 +180,12 @@ def _advice(error: Exception) -> str:
         )
     if failed and _IDENTITY_SERVICE.match(failed["address"]):
         return "no credentials are given, and this machine has none; set them in the catalog's properties or in the environment"
-    if _is_denied(error):
+    # A listing, and a request that deletes many objects, tell it by a status alone.
+    if (
+        isinstance(error, PermissionDeniedError | UnauthenticatedError)
+        or _status(error) in (401, 403)
+        or code in IDENTITY_CODES | DENIAL_CODES
+    ):
         return f"the store denies access ({code or 'it says no more'}); check the credentials and what they may do"
     if _UNTRUSTED in text:
         return "the store's certificate is not trusted here; check the endpoint, or install its certificate authority"
@@ -230,19 +235,12 @@ def _status(error: Exception) -> int | None:
     return int(status[1]) if status else None
 
 
-def _is_denied(error: Exception) -> bool:
-    """Whether a store refuses who asks; a listing and a request that deletes many objects tell it by a status alone."""
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-        return True
-    return _status(error) in (401, 403) or _code(error) in _IDENTITY_CODES | _DENIAL_CODES
-
-
 def _code(error: Exception) -> str:
     match = _CODE.search(str(error))
     return match[1] if match else ""
 
 
-_UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def has_roots(location: Location) -> bool:
@@ -258,7 +256,7 @@ def without_empty_parts(key: str) -> str:
 def check_key(key: str, location: str) -> None:
     """Raise `UnsupportedError` for a key that the client would change or cannot send."""
     parts = key.split("/")
-    if any(part in ("", ".", "..") for part in parts) or _UNSENDABLE.search(key):
+    if any(part in ("", ".", "..") for part in parts) or UNSENDABLE.search(key):
         raise UnsupportedError(
             f"location {location!r} cannot be used in an object store: the client would change its name; it may have no "
             "empty part (but in S3), no '.' or '..', no slash at an end and no control character",

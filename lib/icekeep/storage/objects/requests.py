@@ -1,48 +1,55 @@
-"""Requests to object stores that several operations share: making a new object, deleting and moving some, proofs of a store.
+"""Requests to object stores that several operations share: making a new object, deleting some, proofs of a store.
 
-A move is a copy that replaces nothing, after which the old name is deleted. A stream keeps its first part here until it
-is known not to be the only one.
+A stream keeps its first part here until it is known not to be the only one.
 """
 
-import errno
 import io
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
-from icekeep.errors import IcekeepError, MissingFileError, UnsupportedError
+from icekeep.errors import IcekeepError, MissingFileError
+from icekeep.runtime import Runtime
 from icekeep.spec.types import MIB
 from icekeep.storage.base import (
     REQUESTS_AT_ONCE,
     Capabilities,
     DeleteOutcome,
     DeleteStatus,
-    MoveOutcome,
-    MoveStatus,
     answer_each,
-    moved_one_by_one,
 )
+from icekeep.storage.locations import Location
 from icekeep.storage.objects.errors import (
     STORE_ERRORS,
+    check_key,
+    has_roots,
     is_out_of_reach,
     is_unimplemented,
-    name_is_taken,
     translate_store_error,
     translated,
+    without_empty_parts,
 )
-from icekeep.storage.objects.stores import Stores, bucket_of, parsed_location
+from icekeep.storage.objects.stores import (
+    Stores,
+    bucket_of,
+    check_process,
+    has_empty_parts,
+    open_stores,
+    parsed_location,
+    taken_apart,
+)
+from icekeep.storage.vended import VendedProperties
 
 STAMP = "icekeepcreate"
 """Metadata of an object that names the call that made it; Azure allows letters only."""
 
 _DELETES_IN_A_REQUEST = 1000
 _BATCHES_AT_ONCE = 4
+_STORES_MAX = 256
 
 
 class ObjectAddress(NamedTuple):
@@ -53,6 +60,56 @@ class ObjectAddress(NamedTuple):
     location: str
     root: str = ""
     """What is before the key and a slash, for names with empty parts."""
+
+
+def looked_at(target: ObjectAddress) -> Any:
+    """What the store says of an object; raises the client's errors."""
+    return target.stores.ask(lambda: obstore.head(target.stores.patient, target.key))
+
+
+class ObjectBuckets:
+    """The part of the storage on object stores that finds them: each bucket's clients, and names in it.
+
+    `properties` are those of the catalog, `vended` the same if it renews them.
+    """
+
+    def __init__(self, properties: Mapping[str, str], runtime: Runtime, vended: VendedProperties | None = None) -> None:
+        self._properties = dict(properties)
+        self._vended = vended
+        self._runtime = runtime
+        self._stores: dict[tuple[str, ...], Stores] = {}
+        self._proved: dict[tuple[str, str], Capabilities] = {}
+        self._versioned: set[tuple[str, str]] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stores": {}}
+
+    def _target(self, location: str) -> ObjectAddress:
+        parsed = parsed_location(location)
+        key, root = parsed.path[1:], ""
+        if has_empty_parts(key) and has_roots(parsed):
+            check_key(without_empty_parts(key), location)
+            root, key = taken_apart(key)
+        check_key(key, location)
+        return ObjectAddress(self._bucket(parsed, (root, root)) if root else self._bucket(parsed), key, location, root)
+
+    def _directory(self, location: str) -> tuple[Stores, str]:
+        parsed = parsed_location(location)
+        prefix = parsed.path[1:].rstrip("/")
+        if prefix:
+            check_key(without_empty_parts(prefix) if has_roots(parsed) else prefix, location)
+        return self._bucket(parsed), prefix
+
+    def _bucket(self, location: Location, roots: tuple[str, str] = ("", "")) -> Stores:
+        check_process()
+        key = (*bucket_of(location), *roots)
+        known = self._stores.get(key)
+        if known is None:
+            if len(self._stores) >= _STORES_MAX:
+                self._stores = {}
+            properties = self._properties if self._vended is None else self._vended.current()
+            known = self._stores.setdefault(key, open_stores(location, properties, self._vended, roots))
+        return known
 
 
 def send_new(target: ObjectAddress, store: ObjectStore, data: bytes, stamp: str) -> None:
@@ -167,92 +224,6 @@ def _only_the_first_succeeds(act: Callable[[int], None]) -> bool:
     return False
 
 
-_COMPARED_BYTES = 8 * MIB
-
-
-class ObjectMoves(ABC):
-    """The part of the storage on object stores that moves."""
-
-    @abstractmethod
-    def open(self, location: str) -> BinaryIO:
-        """As `Storage.open`."""
-
-    @abstractmethod
-    def capabilities(self, location: str) -> Capabilities:
-        """As `Storage.capabilities`; asked once for each bucket."""
-
-    @abstractmethod
-    def _target(self, location: str) -> ObjectAddress:
-        """Where requests for an object go."""
-
-    @abstractmethod
-    def _between(self, source: ObjectAddress, target: ObjectAddress) -> Stores:
-        """The clients that copy an object in one bucket."""
-
-    def move(self, source: str, target: str) -> None:
-        """Copy within a bucket, never over an object, and delete what was copied; at most 5 GiB.
-
-        A target that holds the same bytes is what an earlier try left.
-        """
-        old = self._copy_to_move(source, target)
-        with translated("move", source):
-            old.stores.ask(lambda: obstore.delete(old.stores.once, [old.key]))
-
-    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
-        """As `Storage.move_many`: several copies at a time, and then requests that delete many each."""
-        asked = list(moves)
-        self._prove_all(target for _, target in asked)
-        old: dict[str, ObjectAddress] = {}
-
-        def copy(source: str, target: str) -> None:
-            if source in old:
-                raise MissingFileError(f"cannot move {source!r}: it was moved", location=source)
-            old[source] = self._copy_to_move(source, target)
-
-        outcomes = moved_one_by_one(copy, asked, REQUESTS_AT_ONCE)
-        copied = [number for number, outcome in enumerate(outcomes) if outcome.status is MoveStatus.MOVED]
-        deleted = delete_objects([old[asked[number][0]] for number in copied])
-        for number, outcome in zip(copied, deleted, strict=True):
-            if outcome.status is DeleteStatus.FAILED:
-                outcomes[number] = MoveOutcome(outcome.location, MoveStatus.FAILED, outcome.reason)
-        return outcomes
-
-    def _copy_to_move(self, source: str, target: str) -> ObjectAddress:
-        """Give an object its new name beside the old one; returns what to delete then."""
-        old, new = self._target(source), self._target(target)
-        if bucket_of(parsed_location(source)) != bucket_of(parsed_location(target)):
-            raise UnsupportedError(f"cannot move {source!r} to {target!r}: they are not in the same bucket")
-        if (old.root, old.key) == (new.root, new.key):
-            raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
-        if not self.capabilities(target.rpartition("/")[0]).move:
-            raise UnsupportedError(f"cannot move {source!r}: the store cannot copy without replacing what is there")
-        with translated("move", source):
-            try:
-                stores = self._between(old, new)
-                stores.ask(lambda: obstore.copy(stores.once, old.key, new.key, overwrite=False))
-            except AlreadyExistsError as error:
-                if not self._are_equal(source, target):
-                    raise name_is_taken(target) from error
-        return old
-
-    def _prove_all(self, locations: Iterable[str]) -> None:
-        """Prove what the buckets of locations can do, before there are threads that would each try."""
-        for directory in {location.rpartition("/")[0]: None for location in locations}:
-            with suppress(IcekeepError):
-                self.capabilities(directory)
-
-    def _are_equal(self, one: str, other: str) -> bool:
-        with self.open(one) as first, self.open(other) as second:
-            if first.seek(0, io.SEEK_END) != second.seek(0, io.SEEK_END):
-                return False
-            first.seek(0)
-            second.seek(0)
-            while (data := first.read(_COMPARED_BYTES)) == second.read(_COMPARED_BYTES):
-                if not data:
-                    return True
-        return False
-
-
 READ_AHEAD_BYTES = MIB
 
 PART_BYTES = 16 * MIB
@@ -310,7 +281,6 @@ class ObjectWriter(io.RawIOBase):
             return len(view)
 
     def complete(self) -> None:
-        """Make the object."""
         self.close()
         if self._parts is None:
             self._put(bytes(self._first))

@@ -4,10 +4,15 @@ A new name appears by a request that carries its own condition, "if there is non
 request did an answer may be lost, or be about an earlier sending of the same request that something on the way repeated.
 So every object is stamped with a number that only the call knows which makes it, and a call that meets a name taken, or
 hears nothing, looks whose it is: equal bytes would not tell, since two writers may write the same.
+
+A move is a copy that replaces nothing, after which the old name is deleted. A directory is a prefix below which something
+lies. An empty one is kept by an object called `.icekeep-directory`, which no listing of icekeep shows. Hadoop and the
+stores' own consoles make an object whose name ends with a slash; those are seen, and cannot be made or removed here.
 """
 
+import errno
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, BinaryIO, cast
@@ -21,15 +26,23 @@ from icekeep.errors import (
     MissingFileError,
     OutcomeUnknownError,
     UnavailableError,
+    UnsupportedError,
     UsageError,
 )
-from icekeep.runtime import Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, whole
-from icekeep.storage.locations import GCS, Location
+from icekeep.spec.types import MIB
+from icekeep.storage.base import (
+    REQUESTS_AT_ONCE,
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    MoveOutcome,
+    MoveStatus,
+    moved_one_by_one,
+    whole,
+)
+from icekeep.storage.locations import GCS
 from icekeep.storage.objects.errors import (
     STORE_ERRORS,
-    check_key,
-    has_roots,
     is_collision,
     is_out_of_reach,
     is_refused,
@@ -37,62 +50,45 @@ from icekeep.storage.objects.errors import (
     reason,
     translate_store_error,
     translated,
-    without_empty_parts,
 )
-from icekeep.storage.objects.listing import ObjectDirectories, ObjectListing, epoch_ms
+from icekeep.storage.objects.listing import MARKER, ObjectListing
 from icekeep.storage.objects.requests import (
     PART_BYTES,
     READ_AHEAD_BYTES,
     STAMP,
     ObjectAddress,
-    ObjectMoves,
     ObjectWriter,
     Parts,
     delete_objects,
+    looked_at,
     prove,
     send_new,
 )
 from icekeep.storage.objects.stores import (
-    Stores,
     bucket_of,
-    check_process,
     has_empty_parts,
-    open_stores,
     parsed_location,
-    taken_apart,
 )
 from icekeep.storage.ranges import RangeReader
-from icekeep.storage.vended import VendedProperties
 
+_COMPARED_BYTES = 8 * MIB
 _SENDS_MS = 300_000
 _SEND_WAIT_MS = 100
 _SEND_WAIT_MAX_MS = 10_000
-_STORES_MAX = 256
 
 
-class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
-    """Storage on object stores; `properties` are those of the catalog, `vended` the same if it renews them.
+class ObjectStorage(ObjectListing):
+    """Storage on object stores.
 
     Names are taken as they are spelled. Those that the client would change or cannot send are refused: with `.` or `..` as a
     part, with a slash at the end, with a control character; and, but for S3, with an empty part (`a//b`).
     """
 
-    def __init__(self, properties: Mapping[str, str], runtime: Runtime, vended: VendedProperties | None = None) -> None:
-        self._properties = dict(properties)
-        self._vended = vended
-        self._runtime = runtime
-        self._stores: dict[tuple[str, ...], Stores] = {}
-        self._proved: dict[tuple[str, str], Capabilities] = {}
-        self._versioned: set[tuple[str, str]] = set()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_stores": {}}
-
     def open(self, location: str) -> BinaryIO:
         """Open an object for reading; bytes are brought as they are asked for, a mebibyte or more at a time."""
         target = self._target(location)
         with translated("open", location):
-            size_bytes = _looked_at(target)["size"]
+            size_bytes = looked_at(target)["size"]
 
         def fetch(start: int, length: int) -> memoryview:
             with translated("read", location):
@@ -109,7 +105,10 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
         with translated("read", location):
             answer = target.stores.ask(lambda: obstore.get(target.stores.patient, target.key))
             data = bytes(answer.bytes())
-        self._note_version(location, answer.meta)
+        bucket = bucket_of(parsed_location(location))
+        # Google's store counts what it writes, whether it keeps that or not.
+        if bucket[0] != GCS and answer.meta.get("version"):
+            self._versioned.add(bucket)
         return whole(data, location, answer.meta["size"], length_bytes)
 
     @contextmanager
@@ -120,7 +119,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
         part and before the last. Two that write one large object at one moment may both succeed, so what commits stand
         on is made by `create`.
         """
-        target, stamp = self._target(location), self._new_stamp()
+        target, stamp = self._target(location), str(self._runtime.new_uuid())
         stream = ObjectWriter(
             put=lambda data: self._put_new(target, data, stamp),
             begin=lambda: self._begin_parts(target, stamp),
@@ -149,7 +148,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
         land late: whichever of them lands first keeps out the others, and all of them write the same. A store that answers
         that two writes collided did not carry out ours and wants it sent again.
         """
-        target, stamp = self._target(location), self._new_stamp()
+        target, stamp = self._target(location), str(self._runtime.new_uuid())
         is_in_doubt, problem = False, ""
         for _ in self._sends():
             try:
@@ -230,29 +229,133 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
             answers[position] = msgspec.structs.replace(outcome, is_kept_as_version=is_kept)
         return [answers[position] for position in range(len(asked))]
 
-    def head(self, location: str) -> FileInfo | None:
-        target = self._target(location)
-        try:
-            with translated("look at", location):
-                meta = _looked_at(target)
-        except MissingFileError:
-            return None
-        return FileInfo(location, meta["size"], epoch_ms(meta["last_modified"]))
+    def move(self, source: str, target: str) -> None:
+        """Copy within a bucket, never over an object, and delete what was copied; at most 5 GiB.
+
+        A target that holds the same bytes is what an earlier try left.
+        """
+        old = self._copy_to_move(source, target)
+        with translated("move", source):
+            old.stores.ask(lambda: obstore.delete(old.stores.once, [old.key]))
+
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        """As `Storage.move_many`: several copies at a time, and then requests that delete many each."""
+        asked = list(moves)
+        # Before there are threads that would each try.
+        for directory in {target.rpartition("/")[0]: None for _, target in asked}:
+            with suppress(IcekeepError):
+                self.capabilities(directory)
+        old: dict[str, ObjectAddress] = {}
+
+        def copy(source: str, target: str) -> None:
+            if source in old:
+                raise MissingFileError(f"cannot move {source!r}: it was moved", location=source)
+            old[source] = self._copy_to_move(source, target)
+
+        outcomes = moved_one_by_one(copy, asked, REQUESTS_AT_ONCE)
+        copied = [number for number, outcome in enumerate(outcomes) if outcome.status is MoveStatus.MOVED]
+        deleted = delete_objects([old[asked[number][0]] for number in copied])
+        for number, outcome in zip(copied, deleted, strict=True):
+            if outcome.status is DeleteStatus.FAILED:
+                outcomes[number] = MoveOutcome(outcome.location, MoveStatus.FAILED, outcome.reason)
+        return outcomes
+
+    def _copy_to_move(self, source: str, target: str) -> ObjectAddress:
+        """Give an object its new name beside the old one; returns what to delete then."""
+        old, new = self._target(source), self._target(target)
+        if bucket_of(parsed_location(source)) != bucket_of(parsed_location(target)):
+            raise UnsupportedError(f"cannot move {source!r} to {target!r}: they are not in the same bucket")
+        if (old.root, old.key) == (new.root, new.key):
+            raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
+        if not self.capabilities(target.rpartition("/")[0]).move:
+            raise UnsupportedError(f"cannot move {source!r}: the store cannot copy without replacing what is there")
+        with translated("move", source):
+            try:
+                stores = self._bucket(parsed_location(target), (new.root, old.root))
+                stores.ask(lambda: obstore.copy(stores.once, old.key, new.key, overwrite=False))
+            except AlreadyExistsError as error:
+                if not self._are_equal(source, target):
+                    raise name_is_taken(target) from error
+        return old
+
+    def _are_equal(self, one: str, other: str) -> bool:
+        with self.open(one) as first, self.open(other) as second:
+            if first.seek(0, io.SEEK_END) != second.seek(0, io.SEEK_END):
+                return False
+            first.seek(0)
+            second.seek(0)
+            while (data := first.read(_COMPARED_BYTES)) == second.read(_COMPARED_BYTES):
+                if not data:
+                    return True
+        return False
+
+    def directory_exists(self, location: str) -> bool:
+        stores, prefix = self._directory(location)
+        with translated("look at", location):
+            below = stores.ask(
+                lambda: next((some for some in obstore.list(stores.patient, prefix or None) if some), None)
+            )
+        return below is not None or not prefix
+
+    def make_directory(self, location: str) -> None:
+        _, prefix = self._directory(location)
+        root = location.rstrip("/").removesuffix(prefix).rstrip("/")
+        parts = prefix.split("/") if prefix else []
+        for length in range(1, len(parts) + 1):
+            directory = "/".join((root, *parts[:length]))
+            # The last one is marked in any case, so that it stays when what lies in it now is removed.
+            if length == len(parts) or not self.directory_exists(directory):
+                try:
+                    self.create(f"{directory}/{MARKER}", b"")
+                except FileExistsError:
+                    continue
+
+    def remove_directory(self, location: str) -> None:
+        stores, prefix = self._directory(location)
+        if self.child_names(location):
+            raise UnavailableError(f"cannot remove directory {location!r}: directory not empty", location=location)
+        if not self.directory_exists(location):
+            raise MissingFileError(f"cannot remove directory {location!r}: there is none", location=location)
+        with translated("remove directory", location):
+            stores.ask(lambda: obstore.delete(stores.once, [f"{prefix}/{MARKER}" if prefix else MARKER]))
+        if prefix and self.directory_exists(location):
+            raise UnsupportedError(
+                f"cannot remove directory {location!r}: another program keeps it by the object {prefix + '/'!r}; remove "
+                "that with the store's own tools",
+                location=location,
+            )
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        directories, _ = self._children(location)
+        return sorted(name for name in directories if not name.startswith("."))
+
+    def child_names(self, location: str) -> Sequence[str]:
+        _, prefix = self._directory(location)
+        if has_empty_parts(prefix):
+            # The client cannot ask for one level of such names.
+            start = len(location.rstrip("/")) + 1
+            return sorted({info.location[start:].partition("/")[0] for info in self.list(location)})
+        directories, files = self._children(location)
+        return sorted(directories | files)
+
+    def _children(self, location: str) -> tuple[set[str], set[str]]:
+        stores, prefix = self._directory(location)
+        with translated("list", location):
+            found: Any = stores.ask(lambda: obstore.list_with_delimiter(stores.patient, prefix or None))
+        start = f"{prefix}/" if prefix else ""
+        directories = {str(path) for path in found["common_prefixes"]}
+        # An object called like the directory itself is a marker that ends with a slash, which the client takes away.
+        files = {str(meta["path"]) for meta in found["objects"] if str(meta["path"]) != prefix}
+        return {p.removeprefix(start) for p in directories}, {p.removeprefix(start) for p in files} - {MARKER}
 
     def capabilities(self, location: str) -> Capabilities:
         """Prove it once for each bucket, by objects called `<uuid>.tmp` below the location."""
         bucket = bucket_of(parsed_location(location))
         if bucket not in self._proved:
             base = location.rstrip("/")
-            first, second = (self._target(f"{base}/{self._new_stamp()}.tmp") for _ in range(2))
+            first, second = (self._target(f"{base}/{self._runtime.new_uuid()!s}.tmp") for _ in range(2))
             self._proved[bucket] = prove(first._replace(location=location), second._replace(location=location))
         return self._proved[bucket]
-
-    def _note_version(self, location: str, meta: Any) -> None:
-        """Google's store counts what it writes, whether it keeps that or not."""
-        bucket = bucket_of(parsed_location(location))
-        if bucket[0] != GCS and meta.get("version"):
-            self._versioned.add(bucket)
 
     def _put_new(self, target: ObjectAddress, data: bytes, stamp: str) -> None:
         """Send an object that no commit stands on: again and again if need be, since the stamp tells ours."""
@@ -303,41 +406,6 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
             return None
         return found.attributes.get(STAMP, "")
 
-    def _target(self, location: str) -> ObjectAddress:
-        parsed = parsed_location(location)
-        key, root = parsed.path[1:], ""
-        if has_empty_parts(key) and has_roots(parsed):
-            check_key(without_empty_parts(key), location)
-            root, key = taken_apart(key)
-        check_key(key, location)
-        return ObjectAddress(self._bucket(parsed, (root, root)) if root else self._bucket(parsed), key, location, root)
-
-    def _directory(self, location: str) -> tuple[Stores, str]:
-        parsed = parsed_location(location)
-        prefix = parsed.path[1:].rstrip("/")
-        if prefix:
-            check_key(without_empty_parts(prefix) if has_roots(parsed) else prefix, location)
-        return self._bucket(parsed), prefix
-
-    def _between(self, source: ObjectAddress, target: ObjectAddress) -> Stores:
-        return self._bucket(parsed_location(target.location), (target.root, source.root))
-
-    def _bucket(self, location: Location, roots: tuple[str, str] = ("", "")) -> Stores:
-        check_process()
-        key = (*bucket_of(location), *roots)
-        known = self._stores.get(key)
-        if known is None:
-            if len(self._stores) >= _STORES_MAX:
-                self._stores = {}
-            known = self._stores.setdefault(key, open_stores(location, self._now_held(), self._vended, roots))
-        return known
-
-    def _now_held(self) -> Mapping[str, str]:
-        return self._properties if self._vended is None else self._vended.current()
-
-    def _new_stamp(self) -> str:
-        return str(self._runtime.new_uuid())
-
 
 class _Translating:
     """The client's writer, with errors of ours."""
@@ -357,10 +425,6 @@ class _Translating:
     def __exit__(self, *raised: Any) -> None:
         with suppress(*STORE_ERRORS):
             self._parts.__exit__(*raised)
-
-
-def _looked_at(target: ObjectAddress) -> Any:
-    return target.stores.ask(lambda: obstore.head(target.stores.patient, target.key))
 
 
 def _not_created(error: Exception, location: str, action: str = "create") -> IcekeepError:

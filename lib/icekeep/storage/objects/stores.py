@@ -36,24 +36,18 @@ from icekeep.storage.locations import (
     store_authority,
     store_kind,
 )
-from icekeep.storage.objects.errors import may_be_expired, no_bucket, without_panics
+from icekeep.storage.objects.errors import (
+    DENIAL_CODES,
+    IDENTITY_CODES,
+    UNSENDABLE,
+    may_be_expired,
+    no_bucket,
+    without_panics,
+)
 from icekeep.storage.vended import VendedProperties
 
 _SENDS_MAX = 6
-_ENDED = frozenset(
-    {
-        "ExpiredToken",
-        "InvalidToken",
-        "TokenRefreshRequired",
-        "InvalidAccessKeyId",
-        "RequestExpired",
-        "400",
-        "401",
-        "403",
-    }
-)
-_DENIED = frozenset({"AccessDenied", "AllAccessDisabled", "SignatureDoesNotMatch"})
-_UNSENDABLE = re.compile("[\x00-\x1f\x7f]")
+_ENDED = IDENTITY_CODES | {"RequestExpired", "400", "401", "403"}
 
 
 class RawLister:
@@ -85,7 +79,9 @@ class RawLister:
             return self._client().list_objects_v2(Bucket=self._bucket, Prefix=start, StartAfter=after, MaxKeys=count)
 
         try:
-            answer = ask() if self._vended is None else self._vended.ask(ask, _may_be_expired)
+            answer = (
+                ask() if self._vended is None else self._vended.ask(ask, lambda error: _answer_of(error)[0] in _ENDED)
+            )
         except IcekeepError:
             raise
         except Exception as error:
@@ -96,8 +92,14 @@ class RawLister:
             for one in listed
             if not one["Key"].endswith("/")
         ]
-        for one in objects:
-            _check_name(one["path"], f"s3://{self._bucket}/{one['path']}")
+        for key in (one["path"] for one in objects):
+            if UNSENDABLE.search(key) or any(part in (".", "..") for part in key.split("/")):
+                location = f"s3://{self._bucket}/{key}"
+                raise UnsupportedError(
+                    f"cannot list {location!r}: the name of that object has the part '.' or '..' or a control character, "
+                    "which cannot be addressed; rename or remove it",
+                    location=location,
+                )
         return objects, listed[-1]["Key"] if listed and answer.get("IsTruncated") else ""
 
     def _client(self) -> Any:
@@ -149,36 +151,21 @@ def _first(properties: Mapping[str, str], *names: str) -> str | None:
     return next((properties[name] for name in names if properties.get(name)), None)
 
 
-def _check_name(key: str, location: str) -> None:
-    if _UNSENDABLE.search(key) or any(part in (".", "..") for part in key.split("/")):
-        raise UnsupportedError(
-            f"cannot list {location!r}: the name of that object has the part '.' or '..' or a control character, which "
-            "cannot be addressed; rename or remove it",
-            location=location,
-        )
-
-
-def _code(error: BaseException) -> str:
+def _answer_of(error: BaseException) -> tuple[str, int | None]:
+    """The store's code and the status of an answer that botocore has made an error of."""
     answer = getattr(error, "response", None)
-    return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""
-
-
-def _status(error: BaseException) -> int | None:
-    answer = getattr(error, "response", None)
-    return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(answer, dict) else None
-
-
-def _may_be_expired(error: BaseException) -> bool:
-    return _code(error) in _ENDED
+    if not isinstance(answer, dict):
+        return "", None
+    return str(answer.get("Error", {}).get("Code", "")), answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
 
 
 def _translated(error: Exception, location: str) -> IcekeepError:
     """The error of ours; nothing of botocore's words is told but the store's code."""
-    code, message = _code(error), f"cannot list {location!r}"
+    (code, status), message = _answer_of(error), f"cannot list {location!r}"
     if code == "NoSuchBucket":
         return no_bucket(message, location)
     is_without = type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError")
-    if is_without or _status(error) in (401, 403) or code in _ENDED | _DENIED:
+    if is_without or status in (401, 403) or code in _ENDED | DENIAL_CODES:
         return UsageError(
             f"{message}: the store denies access ({code or 'no credentials'}); check the credentials and what they may do",
             location=location,
@@ -254,7 +241,6 @@ _DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
 _NAME = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9._$-]*")
 _ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _HOST = re.compile(r"[^%\s<>\\^|`{}\[\]]+")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _REQUEST_TIMEOUT_S = 120.0
 _ALWAYS_ASK_AGAIN = datetime.fromtimestamp(0, UTC)
 """When credentials that a catalog hands out end, as the client is told: so it asks us before each request what holds now."""
@@ -458,7 +444,7 @@ def _lists_in_order(location: Location) -> bool:
 def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:
     prefixes = {S3: ("s3.", "client."), GCS: ("gcs.",), AZURE: ("adls.",)}[kind]
     for name, value in properties.items():
-        if name.startswith(prefixes) and _CONTROL.search(value):
+        if name.startswith(prefixes) and UNSENDABLE.search(value):
             raise ConfigError(name, "has a line break or another control character, which cannot be sent; remove it")
     # A catalog that offers to sign requests may give keys as well.
     allowed = ("s3.signer", "s3.remote-signing-enabled") if properties.get("s3.access-key-id") else ()
@@ -491,7 +477,7 @@ def _s3_config(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:
         scheme, _, host = endpoint.partition("://")
         endpoint = f"{scheme}://{bucket}.{host}"
     return _given(
-        region=_stores_first(properties, "s3.region", "client.region"),
+        region=_first(properties, "s3.region", "client.region"),
         endpoint=endpoint,
         virtual_hosted_style_request=is_virtual or None,
         skip_signature=_flag(properties, "s3.anonymous"),
@@ -506,7 +492,7 @@ def _s3_credentials(properties: Mapping[str, str]) -> dict[str, Any]:
     The client would put a token that it finds in the environment beside keys that are not the environment's.
     """
     key, secret, token = (
-        _stores_first(properties, f"s3.{name}", f"client.{name}")
+        _first(properties, f"s3.{name}", f"client.{name}")
         for name in ("access-key-id", "secret-access-key", "session-token")
     )
     if bool(key) != bool(secret):
@@ -551,7 +537,7 @@ def _container_and_account(location: Location, properties: Mapping[str, str]) ->
     container, _, host = location.authority.rpartition("@")
     if container:
         return container, host.split(".", 1)[0].lower()
-    return host, _stores_first(properties, "adls.account-name", "adls.auth.shared-key.account.name") or ""
+    return host, _first(properties, "adls.account-name", "adls.auth.shared-key.account.name") or ""
 
 
 def _azure_config(account: str, location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -570,7 +556,7 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
         endpoint = f"https://{hosts[1].replace('.dfs.', '.blob.', 1)}"
     return _given(
         account_name=account or None,
-        account_key=_stores_first(properties, "adls.account-key", "adls.auth.shared-key.account.key"),
+        account_key=_first(properties, "adls.account-key", "adls.auth.shared-key.account.key"),
         sas_key=sas,
         token=properties.get("adls.token"),
         tenant_id=properties.get("adls.tenant-id"),
@@ -584,7 +570,7 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
 def _azure_credentials(location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
     """What can be renewed; a key of the account cannot."""
     names = (*(f"adls.sas-token.{host}" for host in _azure_hosts(location)), "adls.sas-token")
-    sas = _stores_first(properties, *names)
+    sas = _first(properties, *names)
     return {"sas_token": sas.removeprefix("?")} if sas else _given(token=properties.get("adls.token"))
 
 
@@ -643,10 +629,6 @@ def _checked_address(name: str, value: str, advice: str = "give it as http://HOS
 def _may_be_ip(host: str) -> bool:
     """Whether a host that is no IP address cannot be called so: its last part is a number, or it has a colon."""
     return ":" in host or host.rpartition(".")[2].isdigit()
-
-
-def _stores_first(properties: Mapping[str, str], *names: str) -> str | None:
-    return next((properties[name] for name in names if properties.get(name)), None)
 
 
 def _flag(properties: Mapping[str, str], name: str) -> bool | None:

@@ -358,7 +358,7 @@ def test_a_table_that_is_dropped_in_the_middle_is_a_conflict(catalog, table, pro
     assert "the table was dropped or renamed" in outcome.reason
 
 
-def test_a_creation_that_may_have_happened_is_unknown_and_one_that_did_is_not_doubled(catalog):
+def test_creation_unknown_or_done_once(catalog):
     metadata = simple_metadata(catalog.default_location(EVENTS))
     meanwhile(catalog, fail, "needs-retry.glue.CreateTable")
     with pytest.raises(

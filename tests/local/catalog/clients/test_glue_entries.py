@@ -91,7 +91,7 @@ def test_what_others_have_put_into_an_entry_stays(catalog):
     assert after["TableType"] == "EXTERNAL_TABLE"
 
 
-def test_properties_of_the_table_are_in_its_entry_and_never_in_the_place_of_the_pointer(catalog):
+def test_table_properties_never_replace_the_pointer(catalog):
     table = a_table(catalog, owner="me", **{"write.data.path": "s3://data"})
     assert entry_of(catalog, EVENTS)["Parameters"]["owner"] == "me"
     updates = [RemoveProperties(("owner",)), SetProperties({"metadata_location": "s3://evil", "table_type": "hudi"})]

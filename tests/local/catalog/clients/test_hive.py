@@ -1,7 +1,12 @@
 """The Hive catalog against a metastore's protocol over a real socket."""
 
+import importlib
 import json
+import os
+import subprocess
+import sys
 import threading
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -221,7 +226,7 @@ def test_tables_of_version_3_are_committed_to_and_lose_nothing(catalog, metastor
     assert raw["snapshots"][0]["first-row-id"] == 0
 
 
-def test_columns_that_the_metastore_has_no_type_for_are_refused_before_anything_is_written(catalog, tmp_path):
+def test_columns_without_hive_type_refused_early(catalog, tmp_path):
     fields = (*SCHEMA.fields, NestedField(field_id=3, name="at", type=PrimitiveType("timestamp_ns")))
     schema = msgspec.structs.replace(SCHEMA, fields=fields)
     base = simple_metadata(catalog.default_location(EVENTS))
@@ -548,9 +553,7 @@ def test_a_table_without_a_lock_is_refused_on_derby_with_nothing_left(catalog, t
 @pytest.mark.parametrize(
     "error", [UsageError("no ticket"), UnavailableError("no KDC"), EOFError(), MetaException("no")]
 )
-def test_a_commit_that_has_landed_is_not_undone_where_its_lock_cannot_be_given_back(
-    catalog, table, metastore, monkeypatch, error
-):
+def test_landed_commit_survives_failed_unlock(catalog, table, metastore, monkeypatch, error):
     """A ticket of Kerberos may end while the lock is held, and its error says nothing of the commit."""
     others = open_catalog("local", catalog._properties, FakeRuntime())
     connected = hive_client.HiveClient._connected
@@ -670,3 +673,45 @@ def test_a_lock_is_given_back_where_the_connection_that_took_it_cannot_be_ended(
     with pytest.raises(KeyboardInterrupt), catalog.locked(table):
         pass
     assert (metastore.locks[EVENTS], catalog._client()._locks._held) == ([], {})
+
+
+RELEASE = version("pyiceberg")
+OPEN = (
+    "from icekeep.catalog.open import open_catalog\n"
+    "try:\n open_catalog('prod', {'type': 'hive', 'uri': 'thrift://127.0.0.1:1'}).list_namespaces()\n"
+    "except Exception as e: print(type(e).__name__, e)\n"
+)
+
+
+def test_the_installed_pyiceberg_brings_the_classes_of_a_hive_metastore():
+    try:
+        importlib.import_module("icekeep.catalog.clients.hive_thrift")
+    except ImportError as error:
+        pytest.fail(f"PyIceberg {RELEASE} does not bring what a Hive catalog takes from it: {error}")
+
+
+def said(code, *directories):
+    path = os.pathsep.join([*map(str, directories), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    ).stdout
+
+
+def test_a_release_without_the_classes_is_named():
+    assert said(f"import sys\nsys.modules['hive_metastore'] = None\n{OPEN}") == (
+        f"UnsupportedError catalog 'prod' needs the Python module 'hive_metastore', which pyiceberg {RELEASE} does not "
+        "bring; icekeep[catalogs] brings it (how to install it: docs/install.md)\n"
+    )
+
+
+def test_a_release_that_lacks_some_of_the_classes_is_named(tmp_path):
+    package = tmp_path / "hive_metastore"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "ThriftHiveMetastore.py").write_text("class Client: pass\n")
+    (package / "ttypes.py").write_text("class Table: pass\n")
+    assert said(OPEN, tmp_path).startswith(
+        f"UnsupportedError catalog 'prod' needs classes for Hive that pyiceberg {RELEASE} lacks: "
+        "cannot import name 'AlreadyExistsException' from 'hive_metastore.ttypes'"
+    )

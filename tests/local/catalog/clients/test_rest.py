@@ -9,9 +9,20 @@ import msgspec
 import pytest
 
 from contracts.catalog_contract import RestCatalogContract
+from icekeep import cli
 from icekeep.catalog.base import Committed, Conflict, Description, Unknown
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.retry import commit
+from icekeep.errors import (
+    NotFoundError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
+from icekeep.maintenance.delete.neighbours import neighbours
 from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.updates import (
@@ -22,9 +33,13 @@ from icekeep.spec.updates import (
     SetSnapshotRef,
     requirements_for,
 )
+from kit.cases import for_each
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, set_counter, simple_metadata
+from kit.logs import restored_logging
 from kit.rest_protocol import ENDPOINTS
-from kit.rest_server import Fault
+from kit.rest_server import Fault, Refusal
+from kit.runtime import FakeRuntime
+from kit.tables import files
 
 
 class TestRestCatalog(RestCatalogContract):
@@ -204,7 +219,7 @@ def expire(table):
     return table.catalog.swap(table, requirements_for(table.metadata, EXPIRATION), EXPIRATION)
 
 
-def test_a_reference_that_was_made_meanwhile_and_went_with_its_snapshot_is_not_passed_over(server, two_snapshots):
+def test_reference_lost_with_its_snapshot(server, two_snapshots):
     def tag() -> None:
         other = open_catalog("local", server.properties)
         made = [SetSnapshotRef("audit", SnapshotRef(snapshot_id=7, type="tag"))]
@@ -217,7 +232,7 @@ def test_a_reference_that_was_made_meanwhile_and_went_with_its_snapshot_is_not_p
     assert outcome.metadata_location == ""
 
 
-def test_an_expiration_that_another_commit_came_before_lands_if_it_took_no_reference(server, two_snapshots):
+def test_expiration_after_another_commit_lands(server, two_snapshots):
     other = open_catalog("local", server.properties)
     server.before_commit = lambda: other.swap(two_snapshots, [], set_counter(1))
     outcome = expire(two_snapshots)
@@ -248,7 +263,7 @@ def test_a_server_that_keeps_no_log_is_believed(server):
     assert isinstance(expire(base), Committed)
 
 
-def test_credentials_that_the_server_sends_with_a_table_reach_its_storage_and_nothing_else(server):
+def test_vended_credentials_reach_the_storage_alone(server):
     server.config = {"s3.region": "eu-1"}
     server.vended = {"s3.access-key-id": "vended-id", "s3.secret-access-key": "vended-secret", "s3.region": "eu-2"}
     catalog = open_catalog("local", {**server.properties, "s3.endpoint": "http://store", "s3.secret-access-key": "own"})
@@ -269,7 +284,7 @@ def test_credentials_that_the_server_sends_with_a_table_reach_its_storage_and_no
     assert copy.storage._properties == seen
 
 
-def test_a_metadata_file_to_be_registered_is_read_where_the_server_says_that_the_store_is(server):
+def test_registered_file_read_by_server_properties(server):
     server.config = {"s3.endpoint": "http://store"}
     catalog = open_catalog("local", {**server.properties, "s3.access-key-id": "own", "s3.endpoint": "http://elsewhere"})
     seen = catalog.storage._properties
@@ -326,3 +341,143 @@ def test_metadata_is_read_from_its_file_and_not_from_the_answer(server):
     path.write_text(json.dumps({**json.loads(path.read_text()), "new-key": 1}))
     assert catalog.load(EVENTS).metadata.extra == {"new-key": 1}
     assert parse_metadata(made.storage.read(made.metadata_location), "").extra == {"new-key": 1}
+
+
+FILTER = {"required-row-filter": {"type": "eq", "left": {"type": "reference", "id": 1}, "right": 5}}
+MASKS = {"required-column-projections": [{"field-id": 1, "action": "replace-with-null"}]}
+COMMANDS = (
+    ("plan_scan",),
+    ("compact",),
+    ("compact", "--dry-run"),
+    ("rewrite_position_deletes",),
+    ("rewrite_manifests",),
+    ("expire_snapshots", "--older-than", "1h"),
+    ("remove_orphan_files",),
+    ("check",),
+    ("check", "--deep"),
+    ("repair", "--fault", "214"),
+    ("drop",),
+    ("drop", "--purge"),
+    ("history",),
+    ("ref", "list"),
+    ("ref", "create-tag", "t"),
+    ("rollback", "--snapshot-id", "1"),
+    ("drop-statistics", "--snapshot-id", "1"),
+)
+
+
+@pytest.fixture
+def table(server):
+    catalog = open_catalog("local", server.properties)
+    catalog.create_namespace(("db",))
+    return catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+
+
+@for_each(
+    ("restrictions", "named"),
+    [
+        (FILTER, "required-row-filter"),
+        (MASKS, "required-column-projections"),
+        ({**FILTER, **MASKS}, "required-row-filter, required-column-projections"),
+        ({"required-row-filter": False}, "required-row-filter"),
+        ({"of-a-later-protocol": True}, "of-a-later-protocol"),
+        (["?"], "read-restrictions"),
+    ],
+)
+def test_a_table_that_may_be_read_in_part_only_is_refused(server, table, restrictions, named):
+    server.restrictions = restrictions
+    for ask in (table.catalog.load, table.catalog.find):
+        with pytest.raises(UnsupportedError) as raised:
+            ask(EVENTS)
+        assert raised.value.message == (
+            f"catalog 'local' lets this login read table 'db.events' with restrictions only ({named}), and icekeep works on "
+            "whole files; use a login that may read all rows and columns"
+        )
+
+
+@for_each(
+    "restrictions",
+    [
+        {},
+        {"required-row-filter": None},
+        {"required-row-filter": True, "required-column-projections": []},
+        {"required-row-filter": {"type": "true"}},
+    ],
+)
+def test_restrictions_that_restrict_nothing_are_none(server, table, restrictions):
+    server.restrictions = restrictions
+    assert table.catalog.load(EVENTS).metadata == table.metadata
+
+
+@for_each("mode", ["server", "SERVER", "catalog"])
+def test_a_table_whose_scans_the_server_plans_is_refused(server, table, mode):
+    server.vended = {"scan-planning-mode": mode}
+    with pytest.raises(UnsupportedError) as raised:
+        table.catalog.load(EVENTS)
+    assert raised.value.message == (
+        f"catalog 'local' has scan-planning-mode={mode} for table 'db.events', and icekeep reads manifests itself; have the "
+        "server say client to this login"
+    )
+
+
+def test_what_a_table_says_of_its_scans_goes_before_what_the_catalog_says(server, table):
+    server.config = {"scan-planning-mode": "server"}
+    with pytest.raises(UnsupportedError, match="scan-planning-mode=server"):
+        open_catalog("local", server.properties).load(EVENTS)
+    server.vended = {"scan-planning-mode": "client"}
+    assert open_catalog("local", server.properties).load(EVENTS).metadata == table.metadata
+
+
+def test_a_restriction_that_comes_while_a_job_runs_ends_its_reads(server, table):
+    """New credentials come with an answer that holds for whatever is read by them."""
+    server.restrictions = FILTER
+    with pytest.raises(UnsupportedError, match="with restrictions only"):
+        table.catalog.storage_properties(EVENTS, table.metadata_location)
+    with pytest.raises(UnsupportedError, match="with restrictions only"):
+        commit(table, AppendFiles(files=files("new")), runtime=FakeRuntime())
+    assert server.commits == 1, "the creation"
+
+
+def test_no_command_works_on_a_restricted_table(server, table, tmp_path, capsys):
+    table = commit(table, AppendFiles(files=files("old")), runtime=FakeRuntime()).table
+    conf = tmp_path / "icekeep.yaml"
+    conf.write_text(json.dumps({"catalogs": {"c": server.properties}}))
+    server.restrictions = MASKS
+    for command in COMMANDS:
+        with restored_logging():
+            status = cli.main([*command, "--table", "c.db.events", "--config", str(conf)])
+        said = capsys.readouterr().err.splitlines()
+        assert (command, status) == (command, 4)
+        assert any("with restrictions only (required-column-projections)" in line for line in said), (command, said)
+    server.restrictions = None
+    assert table.catalog.load(EVENTS).metadata == table.metadata
+
+
+def test_a_restricted_table_keeps_its_place_beside_others(server, table):
+    """A job on another table in its directory would take its files for garbage."""
+    catalog = table.catalog
+    answer = server.answer
+
+    def restricts_one(method, path, query, body):
+        server.restrictions = FILTER if path[-1:] == ["events"] else None
+        return answer(method, path, query, body)
+
+    server.answer = restricts_one
+    apart = catalog.create(("db", "apart"), simple_metadata(catalog.default_location(("db", "apart"))))
+    assert neighbours(apart).unreadable == ()
+    inside = catalog.create(("db", "inside"), simple_metadata(f"{table.metadata.location}/inside"))
+    with pytest.raises(SafetyError, match=r"'db\.events'"):
+        neighbours(inside)
+
+
+@for_each("status", [400, 422])
+def test_a_table_of_a_version_that_the_server_does_not_show_is_unsupported(server, table, status):
+    refusal = Refusal(status, "UnsupportedTableFormatVersionException", "table is v4; load it by /v2")
+    server.load_faults = [Fault(False, status, json.dumps(refusal.body))]
+    with pytest.raises(
+        UnsupportedError, match=r"^catalog 'local' refused: UnsupportedTableFormatVersionException: table is v4"
+    ):
+        table.catalog.load(EVENTS)
+    server.faults = [Fault(False, status, json.dumps(refusal.body))]
+    with pytest.raises(UnsupportedError, match="UnsupportedTableFormatVersionException"):
+        commit(table, AppendFiles(files=files("new")), runtime=FakeRuntime())

@@ -169,7 +169,7 @@ def test_a_server_that_is_not_reached_has_done_nothing(server, table):
         match=r"^catalog 'local' is out of reach at http://(localhost|127\.0\.0\.1):\d+: connection refused$",
     ):
         open_catalog("local", server.properties).load(EVENTS)
-    table.catalog._client().close()
+    table.catalog._client()._session.close()
     with pytest.raises(
         UnavailableError,
         match=r"^catalog 'local' is out of reach at http://(localhost|127\.0\.0\.1):\d+: connection refused$",
@@ -352,7 +352,7 @@ class TestCommit:
         assert self.commit(table).changed
         assert (server.commits, server.load_faults) == (3, [])
 
-    def test_a_bad_request_that_was_applied_and_cannot_be_looked_into_is_our_own_commit(self, server, table):
+    def test_bad_request_after_our_commit_landed(self, server, table):
         """It arrived twice, and the first took the second one's sequence number. It was made again, over its own snapshot."""
         server.faults = [Fault(True, 400, body(400, "ValidationException"))]
 

@@ -188,7 +188,7 @@ def test_a_server_that_stays_away_is_waited_for_once_as_long_as_the_table_says(s
     def leave():
         runtime.before_sleep = None
         server.close()
-        catalog._client().close()
+        catalog._client()._session.close()
 
     server.faults, runtime.before_sleep = [Fault(False, 504)], leave
     with pytest.raises(OutcomeUnknownError):
@@ -267,7 +267,7 @@ class TestOtherChanges:
         with pytest.raises(UsageError, match="exists already"):
             catalog.rename(EVENTS, EVENTS)
         server.close()
-        catalog._client().close()
+        catalog._client()._session.close()
         with pytest.raises(UnavailableError):
             catalog.rename(EVENTS, OTHER)
 

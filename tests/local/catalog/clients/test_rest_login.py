@@ -178,7 +178,7 @@ class TestClientCredentials:
             table.catalog.swap(table, [], set_counter(1))
         assert counter(table) is None
 
-    def test_a_commit_is_unknown_where_another_answer_than_401_said_that_the_token_has_ended(self, server, issuer):
+    def test_commit_unknown_after_419(self, server, issuer):
         table = a_table(opened(server, credential=CREDENTIAL))
         server.faults = [Fault(False, 419, "")]
         issuer.refusals = [(500, "")]

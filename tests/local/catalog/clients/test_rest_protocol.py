@@ -207,7 +207,7 @@ def test_an_answer_that_makes_no_sense_is_told_in_one_line(server, table, body, 
     assert "\n" not in raised.value.message
 
 
-def test_numbers_and_switches_among_properties_are_taken_as_text_and_all_else_is_passed_over(server, table):
+def test_properties_of_servers_become_text(server, table):
     """A server's `s3.path-style-access` may be a JSON boolean."""
     server.config = {"s3.region": "eu-1", "s3.path-style-access": True, "limit": 5, "none": None, "list": []}
     assert table.catalog.load(EVENTS).metadata.properties.get(COUNTER) is None

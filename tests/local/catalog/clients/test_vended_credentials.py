@@ -84,7 +84,7 @@ def test_every_operation_of_a_storage_goes_on_after_its_credentials_have_ended(t
     assert len(vending.keys) >= len(operations)
 
 
-def test_a_listing_goes_on_behind_the_last_name_when_credentials_end_between_its_pages(table, vending, store):
+def test_listing_resumes_after_credentials_end(table, vending, store):
     store.put_many(vending.bucket, [f"wh/events/many/f{number:04}" for number in range(1500)])
     names = []
     for info in table.storage.list(f"{table.metadata.location}/many"):
@@ -166,7 +166,7 @@ def test_a_store_that_quotes_a_vended_secret_has_it_cut_out(table, vending, stor
     assert secret not in caught.value.message + without_secrets(raw)
 
 
-def test_a_commit_reads_with_the_storage_of_its_attempt_and_not_with_that_of_the_plan(table, vending, monkeypatch):
+def test_commit_reads_with_storage_of_attempt(table, vending, monkeypatch):
     monkeypatch.setattr(vended.VendedProperties, "ask", lambda self, request, _: request())
     for number in range(3):
         table = append(table, events(number))
@@ -190,7 +190,7 @@ def test_secrets_are_not_shown_by_what_travels(table, vending):
     assert "hunter2" not in shown
 
 
-def test_a_report_goes_on_over_tables_whose_credentials_end_while_they_are_looked_at(table, vending):
+def test_report_renews_credentials(table, vending):
     for number in range(6):
         table = append(table, [events(number, 5)])
     other = create_table(table.catalog, ("db", "other"), SCHEMA, location=f"s3://{vending.bucket}/wh/other")
