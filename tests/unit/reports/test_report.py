@@ -1,8 +1,8 @@
 """The report over a catalog: the worst first, and what cannot be read is told and ends nothing."""
 
-import builtins
 import json
 import re
+import sys
 import threading
 from pathlib import Path
 
@@ -286,14 +286,7 @@ def test_metrics_have_a_value_for_each_table(world):
 
 def test_without_the_package_the_error_says_what_to_install(world, monkeypatch):
     found = report(world.catalog, no_spark, match="raw.*")
-    real = builtins.__import__
-
-    def without(name, *arguments, **named):
-        if name.partition(".")[0] == "prometheus_client":
-            raise ModuleNotFoundError(f"No module named {name!r}", name="prometheus_client")
-        return real(name, *arguments, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(UsageError, match=r"icekeep\[telemetry\] brings it"):
         prometheus_text(found)
 
