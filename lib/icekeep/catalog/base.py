@@ -6,7 +6,6 @@ the pointers of many tables in one request, or policies that their server stores
 catalogs that count, remember or rehearse what is asked of another.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from html import escape
@@ -14,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from icekeep.errors import ConfigError, ConflictError, NotFoundError, UnsupportedError, UsageError
+from icekeep.errors import ConfigError, ConflictError, NotFoundError, UnsupportedError, UsageError, shown_command
 from icekeep.names import full_name, join_parts, split_name
 from icekeep.runs import Run
 from icekeep.runtime import Runtime
@@ -578,7 +577,7 @@ _NAMED = 3
 def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
     """The error for a table that is not there, with names that the user may have meant, or how to list those that there are."""
     name, namespace = format_identifier(identifier), format_identifier(identifier[:-1])
-    listed = ["icekeep", "report", "--catalog", catalog.name]
+    listed = ["report", "--catalog", catalog.name]
     try:
         tables = catalog.list_tables(identifier[:-1])
     except NotFoundError:
@@ -616,7 +615,7 @@ def _hint(wanted: Identifier, known: Sequence[Identifier], place: str, kind: str
         return f"{place} has no {kind}"
     if len(known) <= _NAMED:
         return f"there is {', '.join(repr(format_identifier(one)) for one in known)}"
-    return f"{place} has {len(known):,} {kind}; `{shlex.join(listed)}` lists them"
+    return f"{place} has {len(known):,} {kind}; `{shown_command(*listed)}` lists them"
 
 
 def _with_dots(catalog: Catalog, wanted: Identifier, namespaces: Sequence[Identifier]) -> list[Identifier]:

@@ -67,7 +67,7 @@ class CommandRun:
             outcome: Outcome = resolve(spec.run)(command, self._context, **command.arguments)
             return outcome
         state.start(command.name, command.arguments, self._context.runtime)
-        context = self._context = self._context.in_run(command.conf)
+        context = self._context = self._context.in_run()
         only_looks = bool(command.dry_run or command.arguments.get("lists") or command.arguments.get("dry_run"))
         changes = spec.changes_tables and not only_looks
         state.is_read_only = not changes

@@ -85,7 +85,7 @@ class JobRun:
             run = run_of_plan(self._given, job.name, runtime)
         state.start(command.name, command.arguments, runtime, run)
         state.is_read_only, state.changes_by_commits = command.dry_run, job.asks is CatalogChange.COMMIT
-        context = self._context = self._context.in_run(command.conf)
+        context = self._context = self._context.in_run()
         shared = context.shared
         catalogs = (
             shared.catalogs

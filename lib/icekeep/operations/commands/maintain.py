@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table
-from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more, argument
+from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more, argument, commands_reading
 from icekeep.events import SILENT, Listener, Warned, unfailing
 from icekeep.fleet import job as fleet_job
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables
@@ -139,7 +139,6 @@ def _fleet(command: Command, by: Opened, context: RunContext) -> Fleet:
             prices=config.prices,
             listener=context.listener,
             slots=partial(expected_slots, cache(partial(spark_properties, context.seams))),
-            config=config_words(config.path),
         ),
         run_call=_Calls(command, context, by, memory, interrupts),
         runtime=context.runtime,
@@ -394,7 +393,7 @@ def _called(
         dry_run=is_dry_run,
         arguments=given,
     )
-    with passing_on() as taken:
+    with passing_on() as taken, commands_reading(config_words(conf)):
         context = RunContext(
             seams=SEAMS, listener=unfailing(listener), interrupts=taken, runtime=SYSTEM, spark=partial(started, spark)
         )

@@ -16,19 +16,18 @@ from icekeep.fleet.job import figures_of
 from icekeep.fleet.values import JobOutcome, JobStatus, MatchedTable, MatchedTables
 from icekeep.maintenance.delete.neighbours import SharedLooks, sharing
 from icekeep.names import full_name
-from icekeep.operations.arguments import Command, flags_by_argument
+from icekeep.operations.arguments import Command
 from icekeep.operations.commands.tables import for_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_run import JobRun, Session, known_catalogs, parse_arguments, with_watchdog
 from icekeep.operations.jobs import resolve
-from icekeep.operations.outcomes import Outcome, RunState, our_error, run_failure
+from icekeep.operations.outcomes import Outcome, RunState, run_failure
 from icekeep.operations.run_context import FleetContext, RunContext, StartsSpark
-from icekeep.operations.shown.commands import completed
 from icekeep.reports.job import tables_matching
 from icekeep.reports.values import NotRead
-from icekeep.runs import INTERRUPTED, Run
+from icekeep.runs import Run
 from icekeep.settings import Job
 
 
@@ -70,16 +69,13 @@ class OneOfMany:
                 outcome = JobRun(own_command, call.job, within, call.run).outcome()
         except (Exception, Interrupted, KeyboardInterrupt) as error:  # noqa: BLE001 - each end of a job has its status
             ended = run_failure(error, context.interrupts.signal, state, is_part=True)
-            message, ours = ended.error.message, our_error(error)
-            if ours is not None and ended.status != INTERRUPTED:
-                message = state.named(ours.worded(flags_by_argument(call.job.name)))
             return JobOutcome(
                 status=ended.status,
                 exit_status=ended.exit_status,
                 # A run that failed before it began is written down nowhere.
                 run_id=state.run.run_id if state.run is not None and state.reported else None,
                 error_kind=ended.error.kind,
-                error_message=completed(message, call.table, call.conf),
+                error_message=ended.error.message,
             )
         return JobOutcome(
             status=outcome.status, exit_status=outcome.exit_status, run_id=outcome.run_id, result=outcome.result
