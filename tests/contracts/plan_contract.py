@@ -23,7 +23,8 @@ from contracts.job_contract import (
 )
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.operations.commands.applying import ApplyResult, apply_plan, write_plan
-from icekeep.operations.plan_files import PlanWritten, read_plan_file
+from icekeep.operations.outcomes import PlanWritten
+from icekeep.operations.plan_files import read_plan_file
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import create_table
 from kit.cases import some_of

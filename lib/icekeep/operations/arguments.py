@@ -195,10 +195,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    conf: str | None
-    output: str
-    result_file: str | None
-    verbose: bool
+    conf: str | None = None
+    output: str = "table"
+    result_file: str | None = None
+    verbose: bool = False
     log_format: str | None = None
     metrics_file: str | None = None
     catalog: str | None = None

@@ -27,9 +27,9 @@ from icekeep.errors import (
     refused_threads,
 )
 from icekeep.operations.arguments import flags_by_argument
-from icekeep.operations.plan_files import PlanWritten
 from icekeep.operations.runbooks import INTERRUPTED as INTERRUPTED_KIND
 from icekeep.operations.runbooks import UNEXPECTED, address_of
+from icekeep.rendered import Rendered
 from icekeep.runs import FAILED, INTERRUPTED, REFUSED, Run, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
@@ -68,6 +68,63 @@ _EXIT_STATUSES = {
     INTERRUPTED: _BY_SIGINT,
 }
 """Of those that a result can have; all others are of work that is done."""
+
+
+class PlanTotals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all lines of a plan sum up to, and what they will take. `cost` where prices are configured.
+
+    Attributes:
+        files_count, files_bytes: that are rewritten, taken out or deleted, without those that are only applied.
+    """
+
+    lines_count: int = 0
+    files_count: int = 0
+    files_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    requests_count: int = 0
+    cpu_ms: int = 0
+    cost: float | None = None
+    currency: str | None = None
+
+
+class PlanWritten(Rendered, frozen=True, kw_only=True):
+    """A plan that lies in a file; bytes and milliseconds are what carrying it out takes, as far as that is known.
+
+    Attributes:
+        hash: names the plan: it stands in the snapshots that carry it out.
+        notes: what is done beside what the file names.
+    """
+
+    path: str
+    hash: str
+    totals: PlanTotals
+    notes: tuple[str, ...] = ()
+
+
+class AppliedBefore(msgspec.Struct, frozen=True, kw_only=True):
+    """In place of a job's result: nothing of the plan is left to be done, and how that shows.
+
+    Attributes:
+        applied_before: that, for people.
+        snapshot_id, run_id: the newest of the snapshots by which it was carried out, and the run that made it; `None` where it
+            shows in another way.
+    """
+
+    applied_before: str
+    snapshot_id: int | None = None
+    run_id: str | None = None
+    status: str = "done"
+
+
+HELD = "held"
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """In place of the result of a job that a policy asks for: it was not begun, and why."""
+
+    held_by: str
+    status: str = HELD
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

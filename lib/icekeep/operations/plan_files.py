@@ -28,6 +28,7 @@ from icekeep.maintenance import drop
 from icekeep.maintenance.saved_plans import AlreadyApplied, ExactPlan, GivenPlan, PlanLine
 from icekeep.operations.console.output import require_new_file, written_at_once
 from icekeep.operations.jobs import resolve
+from icekeep.operations.outcomes import AppliedBefore, PlanTotals, PlanWritten
 from icekeep.rendered import Rendered
 from icekeep.settings import Job, SettingKind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -79,24 +80,6 @@ class PlanHead(_Record, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     catalog: str | None = None
     decided_by: dict[str, str] | None = None
-
-
-class PlanTotals(_Record, frozen=True, kw_only=True):
-    """The last line but one: what all lines sum up to, and what they will take. `cost` where prices are configured.
-
-    Attributes:
-        files_count, files_bytes: that are rewritten, taken out or deleted, without those that are only applied.
-    """
-
-    lines_count: int = 0
-    files_count: int = 0
-    files_bytes: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
-    requests_count: int = 0
-    cpu_ms: int = 0
-    cost: float | None = None
-    currency: str | None = None
 
 
 class _Totals(_Record, frozen=True, kw_only=True):
@@ -255,20 +238,6 @@ def _changed(path: str) -> UsageError:
 _SPARK_RUN = "icekeep.planning.spark.jobs:spark_run"
 
 
-class PlanWritten(Rendered, frozen=True, kw_only=True):
-    """A plan that lies in a file; bytes and milliseconds are what carrying it out takes, as far as that is known.
-
-    Attributes:
-        hash: names the plan: it stands in the snapshots that carry it out.
-        notes: what is done beside what the file names.
-    """
-
-    path: str
-    hash: str
-    totals: PlanTotals
-    notes: tuple[str, ...] = ()
-
-
 class PlanSource(msgspec.Struct, frozen=True, kw_only=True):
     """Of what, and when, a plan is made.
 
@@ -364,21 +333,6 @@ def _plain(name: str, value: Any, kind: SettingKind | None, now_ms: int) -> Any:
     if kind is SettingKind.OPTIONS and isinstance(plain, dict):
         return {key: one for key, one in plain.items() if one is not None}
     return plain
-
-
-class AppliedBefore(msgspec.Struct, frozen=True, kw_only=True):
-    """In place of a job's result: nothing of the plan is left to be done, and how that shows.
-
-    Attributes:
-        applied_before: that, for people.
-        snapshot_id, run_id: the newest of the snapshots by which it was carried out, and the run that made it; `None` where it
-            shows in another way.
-    """
-
-    applied_before: str
-    snapshot_id: int | None = None
-    run_id: str | None = None
-    status: str = "done"
 
 
 class ApplyResult(Rendered, frozen=True, kw_only=True):

@@ -29,14 +29,12 @@ from icekeep.operations.arguments import (
     named_command,
     output_options,
 )
-from icekeep.operations.command_run import CommandRun
 from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.logs import configure_logs, only_log_lines, say_error, say_traceback
 from icekeep.operations.console.looks import JSON
 from icekeep.operations.console.output import (
     format_json,
-    print_tables,
     require_directory,
     require_new_file,
     write_result_file,
@@ -48,8 +46,7 @@ from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.job_run import JobRun, known_catalogs
 from icekeep.operations.jobs import Seams, resolve
 from icekeep.operations.listeners import chosen_format, listeners, notify, telemetry_settings
-from icekeep.operations.outcomes import FAILURE, PARTIAL, RunState, run_failure
-from icekeep.operations.policy_calls import HELD
+from icekeep.operations.outcomes import FAILURE, HELD, PARTIAL, RunState, run_failure
 from icekeep.operations.run_context import RunContext
 from icekeep.operations.runbooks import UNDELIVERED
 from icekeep.runs import INTERRUPTED
@@ -160,6 +157,8 @@ class ProcessRun:
         if command.name == CONFIG_SHOW:
             return self._config(command, context)
         if command.name in COMMANDS:
+            from icekeep.operations.command_run import CommandRun
+
             spec = COMMANDS[command.name]
             outcome = CommandRun(command, spec, context).outcome()
             changes, shows, texts = spec.changes_tables, spec.for_people, spec.texts
@@ -251,5 +250,7 @@ def _print(answer: CommandResult, output: OutputOptions) -> None:
     elif answer.text is not None:
         write_text(answer.text(), sys.stdout)
     elif not answer.error:
+        from icekeep.operations.console.terminal import print_tables
+
         shown = answer.document["result"] if answer.for_people is None else answer.for_people()
         print_tables(answer.title, shown, sys.stdout, output.look)

@@ -20,8 +20,7 @@ from icekeep.operations.configuration.editor_schema import configuration_schema
 from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.misspelt import LISTED, validate_choice
-from icekeep.operations.outcomes import SCHEMA_VERSION, ErrorDocument, Outcome
-from icekeep.operations.policy_calls import Held
+from icekeep.operations.outcomes import SCHEMA_VERSION, ErrorDocument, Held, Outcome
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _DEFS = "#/$defs/{name}"

@@ -20,10 +20,10 @@ from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables
 from icekeep.fleet.overview import ScanSettings, Scope, counted
 from icekeep.fleet.values import Assignment, DueList, JobOutcome, JobStatus, MaintainResult
 from icekeep.names import catalog_of
-from icekeep.operations.arguments import Command, parse_command
+from icekeep.operations.arguments import Command
 from icekeep.operations.command_run import CommandRun
 from icekeep.operations.command_specs import COMMANDS
-from icekeep.operations.commands.matching import OneOfMany, TableJob, failing_with
+from icekeep.operations.commands.matching import OneOfMany, failing_with
 from icekeep.operations.commands.policy import validate_options
 from icekeep.operations.commands.tables import for_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern, find_table
@@ -33,7 +33,7 @@ from icekeep.operations.interrupts import JobInterrupts, passing_on
 from icekeep.operations.job_run import Session, known_catalogs, place_of, spark_properties, with_watchdog
 from icekeep.operations.jobs import JOBS, SEAMS, resolve
 from icekeep.operations.outcomes import Outcome
-from icekeep.operations.policy_calls import require_policy
+from icekeep.operations.policy_calls import call_values, require_policy
 from icekeep.operations.recording import RecordDestination, recorded, records_of
 from icekeep.operations.run_context import RunContext
 from icekeep.planning.memory import Memory
@@ -177,11 +177,14 @@ class _Calls:
             estimated_ms=assignment.estimated_ms,
         )
         context = msgspec.structs.replace(self._context, listener=self._interrupts.listener(self._context.listener))
-        words = [f"--table={assignment.table}", *assignment.call.arguments]
-        if assignment.observes:
-            words.append("--dry-run")
-        call = TableJob(JOBS[job], assignment.table, self._command.conf, load, run)
-        ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms()), context)
+        command = Command(
+            name=job,
+            conf=self._command.conf,
+            table=assignment.table,
+            dry_run=assignment.observes,
+            arguments=call_values(assignment.call, JOBS[job], runtime.now_ms()),
+        )
+        ran = self._one_of_many(command, JOBS[job], load, context, run)
         return msgspec.structs.replace(ran, requests_count=meter.requests_count)
 
     def _loaded(self, assignment: Assignment, meter: Meter) -> tuple[Callable[[TableReference], Table], str | None]:
@@ -383,16 +386,7 @@ def _called(
     low = next((name for name, one in given.items() if isinstance(one, int) and one < 1), None)
     if low is not None:
         raise UsageError(f"{argument(low)} is {given[low]}; give 1 or more")
-    command = Command(
-        name=_NAME,
-        conf=conf,
-        output="json",
-        result_file=None,
-        verbose=False,
-        catalog=catalog,
-        dry_run=is_dry_run,
-        arguments=given,
-    )
+    command = Command(name=_NAME, conf=conf, output="json", catalog=catalog, dry_run=is_dry_run, arguments=given)
     with passing_on() as taken, commands_reading(config_words(conf)):
         context = RunContext(
             seams=SEAMS, listener=unfailing(listener), interrupts=taken, runtime=SYSTEM, spark=partial(started, spark)

@@ -31,42 +31,33 @@ from icekeep.runs import Run
 from icekeep.settings import Job
 
 
-class TableJob(NamedTuple):
-    """A job on a table, by its full name.
-
-    Attributes:
-        conf: the configuration as it was given.
-        load: gives the table, or raises why it cannot be loaded.
-        run: which run it is; `None`: one that begins with the job.
-    """
-
-    job: Job
-    table: str
-    conf: str | None
-    load: Callable[[TableReference], Table]
-    run: Run | None = None
-
-
 class OneOfMany:
     """Runs jobs that share catalogs, a session and looks at their neighbours; several threads may call it."""
 
     def __init__(self, catalogs: Catalogs, session: StartsSpark) -> None:
         self._catalogs, self._session, self._looks = catalogs, session, SharedLooks()
 
-    def __call__(self, call: TableJob, command: Callable[[], Command], context: RunContext) -> JobOutcome:
+    def __call__(
+        self,
+        command: Command,
+        job: Job,
+        load: Callable[[TableReference], Table],
+        context: RunContext,
+        run: Run | None = None,
+    ) -> JobOutcome:
         """Run a job to its end, and return how it ended: an error and an interrupt too are no errors here.
 
         Args:
-            command: makes the job's command; its errors are the job's.
+            load: gives the table, or raises why it cannot be loaded.
             context: of the process.
+            run: which run it is; `None`: one that begins with the job.
         """
         state = RunState()
-        shared = FleetContext(catalogs=self._catalogs, load=call.load, session=self._session)
+        shared = FleetContext(catalogs=self._catalogs, load=load, session=self._session)
         try:
-            own_command = msgspec.structs.replace(command(), conf=call.conf)
             with sharing(self._looks):
                 within = msgspec.structs.replace(context, state=state, shared=shared)
-                outcome = JobRun(own_command, call.job, within, call.run).outcome()
+                outcome = JobRun(command, job, within, run).outcome()
         except (Exception, Interrupted, KeyboardInterrupt) as error:  # noqa: BLE001 - each end of a job has its status
             ended = run_failure(error, context.interrupts.signal, state, is_part=True)
             return JobOutcome(
@@ -195,8 +186,7 @@ class _Matched:
         else:
             load = lambda _: table  # noqa: E731 - it outlives no turn of the loop
         command = msgspec.structs.replace(self._command, table=one.name, match=None, catalog=None)
-        call = TableJob(self._job, one.name, self._command.conf, load)
-        ran = self._one_of_many(call, lambda: command, self._context)
+        ran = self._one_of_many(command, self._job, load, self._context)
         return MatchedTable(
             table=one.name,
             status=ran.status,

@@ -4,7 +4,7 @@ import json
 from icekeep.cli import main
 from icekeep.maintenance.check.faults import CLASSES, Fault, Tally
 from icekeep.maintenance.check.job import result
-from icekeep.operations.console.output import print_tables
+from icekeep.operations.console.terminal import print_tables
 from icekeep.operations.shown.results import check_shown
 from kit.lake import Lake
 

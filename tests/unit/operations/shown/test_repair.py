@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from icekeep.maintenance.repair.job import RepairedBranch, RepairResult
 from icekeep.maintenance.repair.plan import Mend, NotMended, RepairPlan
-from icekeep.operations.console.output import print_tables
+from icekeep.operations.console.terminal import print_tables
 from icekeep.operations.shown.results import repair_shown
 
 NONE_FOUND = "note                no fault of these kinds was found\n"
