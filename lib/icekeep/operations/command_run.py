@@ -1,5 +1,6 @@
 """One command beside the jobs: from the command line to its outcome."""
 
+import os
 from functools import partial
 from typing import Any
 
@@ -151,6 +152,9 @@ class CommandRun:
                 known = known_catalogs(command.conf, context.seams, checks_schedules=command.name != "runs")
                 opens = partial(resolve(context.seams.open_catalog), runtime=context.runtime)
                 result = function(known.config, known, opens, command.catalog, **keywords)
+            case CommandScope.CONFIGURATION:
+                known = known_catalogs(command.conf, context.seams)
+                result = function(known.config, known.all().values(), os.environ)
             case _:
                 result = function(**keywords)
         return self._state.outcome(getattr(result, "status", "done"), result, context.runtime)

@@ -23,7 +23,6 @@ from icekeep.formats.machine import (
     leave_pandas_out,
 )
 from icekeep.operations.arguments import (
-    CONFIG_SHOW,
     Command,
     OutputOptions,
     named_command,
@@ -43,7 +42,7 @@ from icekeep.operations.console.output import (
 from icekeep.operations.console.streams import separate_stderr
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
-from icekeep.operations.job_run import JobRun, known_catalogs
+from icekeep.operations.job_run import JobRun
 from icekeep.operations.jobs import Seams, resolve
 from icekeep.operations.listeners import chosen_format, listeners, notify, telemetry_settings
 from icekeep.operations.outcomes import FAILURE, HELD, PARTIAL, RunState, run_failure
@@ -154,8 +153,6 @@ class ProcessRun:
             return status
 
     def _answer(self, command: Command, context: RunContext) -> CommandResult:
-        if command.name == CONFIG_SHOW:
-            return self._config(command, context)
         if command.name in COMMANDS:
             from icekeep.operations.command_run import CommandRun
 
@@ -189,16 +186,6 @@ class ProcessRun:
             for_people=for_people,
             text=text,
         )
-
-    def _config(self, command: Command, context: RunContext) -> CommandResult:
-        from icekeep.operations.commands.config_show import show_config
-
-        state, runtime = self._state, self._runtime
-        state.start(command.name, command.arguments, runtime)
-        known = known_catalogs(command.conf, context.seams)
-        shown = show_config(known.config, known.all().values(), os.environ)
-        outcome = state.outcome("done", shown, runtime)
-        return CommandResult(outcome.exit_status, plain_values(outcome), title="configuration")
 
     def _failure(self, failure: BaseException, taken: Interrupts) -> CommandResult:
         ended = run_failure(failure, taken.signal, self._state)
