@@ -85,20 +85,12 @@ def maintain_over(command: Command, context: RunContext) -> Outcome:
         recordings = [records.enter_context(recorded(state, place, context)) for place in places]
         for one in recordings:
             one.start()
-        fleet = _fleet(command, Opened(catalogs, asked, session), context)
+        fleet = _FleetRun(command, catalogs, asked, session, context).fleet(options)
         result = result_of(fleet, options, is_dry_run=command.dry_run)
         outcome = state.outcome(result.status, result, context.runtime, is_dry_run=command.dry_run)
         for one in recordings:
             one.finish(outcome)
     return outcome
-
-
-class Opened(NamedTuple):
-    """What a run goes by: the catalogs, with the configuration, what is asked of them, and what starts Spark."""
-
-    catalogs: Catalogs
-    asked: "MaintainScope"
-    session: Session
 
 
 class MaintainScope(NamedTuple):
@@ -115,53 +107,49 @@ def result_of(fleet: Fleet, options: FleetOptions, *, is_dry_run: bool) -> Maint
     return fleet_job.plan_maintain(fleet) if is_dry_run else fleet_job.maintain(fleet)
 
 
-def _fleet(command: Command, by: Opened, context: RunContext) -> Fleet:
-    options, config = FleetOptions(**command.arguments), by.catalogs.config
-    stop = threading.Event()
-    interrupts = JobInterrupts(stop)
-    opens: Any = resolve(context.seams.open_catalog)
-    opened, not_opened = for_each_catalog(by.asked.chosen, partial(opens, runtime=interrupts.runtime(context.runtime)))
-    by_name = {catalog.name: catalog for catalog in opened}
-    records = {one.name: _records_of(config, one, context) for one in by.asked.chosen if one.name in by_name}
-    memory, run = Memory(), context.state.run
-    assert run is not None
-    return Fleet(
-        run_id=run.run_id,
-        catalogs=tuple((catalog, records[catalog.name]) for catalog in opened),
-        not_opened=tuple(not_opened),
-        notes=(*by.asked.notes, *_notes(records)),
-        settings=ScanSettings(
-            rules=config.rules,
-            scope=by.asked.scope,
-            resolve=partial(_resolved, config.rules),
-            memory=memory,
-            spark=by.session.started,
-            prices=config.prices,
-            listener=context.listener,
-            slots=partial(expected_slots, cache(partial(spark_properties, context.seams))),
-        ),
-        run_call=_Calls(command, context, by, memory, interrupts),
-        runtime=context.runtime,
-        stop=stop,
-        workers=options.workers,
-        max_ms=None if options.max_minutes is None else options.max_minutes * MINUTE_MS,
-        max_bytes=options.max_bytes,
-    )
-
-
-class _Calls:
-    """Runs jobs on tables as their own commands do, each in the thread that asks."""
+class _FleetRun:
+    """One run over the tables of catalogs: each job is run as its own command runs it, in the thread that asks."""
 
     def __init__(
-        self, command: Command, context: RunContext, by: Opened, memory: Memory, interrupts: JobInterrupts
+        self, command: Command, catalogs: Catalogs, asked: MaintainScope, session: Session, context: RunContext
     ) -> None:
-        self._command, self._context, self._rules = command, context, by.catalogs.config.rules
-        self._memory, self._interrupts = memory, interrupts
-        self._one_of_many = OneOfMany(by.catalogs, by.session)
-        run = context.state.run
-        self._parent_id = None if run is None else run.run_id
+        self._command, self._config, self._asked = command, catalogs.config, asked
+        self._session, self._context = session, context
+        self._memory, self._stop = Memory(), threading.Event()
+        self._interrupts, self._one_of_many = JobInterrupts(self._stop), OneOfMany(catalogs, session)
+        assert context.state.run is not None
+        self._run_id = context.state.run.run_id
 
-    def __call__(self, assignment: Assignment) -> JobOutcome:
+    def fleet(self, options: FleetOptions) -> Fleet:
+        context, config, asked = self._context, self._config, self._asked
+        opens: Any = partial(resolve(context.seams.open_catalog), runtime=self._interrupts.runtime(context.runtime))
+        opened, not_opened = for_each_catalog(asked.chosen, opens)
+        by_name = {catalog.name: catalog for catalog in opened}
+        records = {one.name: _records_of(config, one, context) for one in asked.chosen if one.name in by_name}
+        return Fleet(
+            run_id=self._run_id,
+            catalogs=tuple((catalog, records[catalog.name]) for catalog in opened),
+            not_opened=tuple(not_opened),
+            notes=(*asked.notes, *_notes(records)),
+            settings=ScanSettings(
+                rules=config.rules,
+                scope=asked.scope,
+                resolve=partial(_resolved, config.rules),
+                memory=self._memory,
+                spark=self._session.started,
+                prices=config.prices,
+                listener=context.listener,
+                slots=partial(expected_slots, cache(partial(spark_properties, context.seams))),
+            ),
+            run_call=self._run_call,
+            runtime=context.runtime,
+            stop=self._stop,
+            workers=options.workers,
+            max_ms=None if options.max_minutes is None else options.max_minutes * MINUTE_MS,
+            max_bytes=options.max_bytes,
+        )
+
+    def _run_call(self, assignment: Assignment) -> JobOutcome:
         with self._interrupts.of_job():
             return self._ran(assignment)
 
@@ -172,7 +160,7 @@ class _Calls:
         if held_by is not None:
             return JobOutcome(status=JobStatus.NOT_BEGUN, held_by=held_by)
         run = msgspec.structs.replace(
-            new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id),
+            new_run(job, runtime, policy=assignment.policy, parent_id=self._run_id),
             cpu_pace=assignment.cpu_pace,
             estimated_ms=assignment.estimated_ms,
         )
@@ -194,7 +182,7 @@ class _Calls:
         """
         try:
             table = assignment.catalog.load(assignment.identifier)
-            held_by = _held_since(self._rules, assignment, table)
+            held_by = _held_since(self._config.rules, assignment, table)
         except IcekeepError as error:
             return failing_with(error), None
         metered = counted(table, meter)
