@@ -25,7 +25,7 @@ from markdown_tables import as_sentence, code, meanings_of, prose, table
 from result_fields import matched_block, result_block
 
 from icekeep.airflow.signatures import stub
-from icekeep.operations.arguments import CONFIG_SUMMARIES, command_parser, parser_of
+from icekeep.operations.arguments import command_parser, parser_of
 from icekeep.operations.command_specs import COMMANDS, GROUP_SUMMARIES, HELP_GROUPS
 from icekeep.operations.help_texts import EXIT_STATUSES
 from icekeep.operations.jobs import JOBS, resolve
@@ -86,7 +86,7 @@ def commands_block(_: str) -> str:
     """All commands beside the jobs, by what they are about."""
     parts = []
     summaries = {**{words: verb.summary for words, verb in COMMANDS.items()}, **GROUP_SUMMARIES}
-    summaries["config"] = CONFIG_SUMMARIES["show"]
+    summaries["config"] = COMMANDS["config show"].summary
     for title, names in HELP_GROUPS.items():
         rows = [(f"[`{name}`]({name}.md)", prose(as_sentence(summaries[name]))) for name in names]
         parts.append(f"**{title.capitalize()}**\n\n{table(('command', 'what it does'), rows)}")

@@ -18,7 +18,7 @@ from icekeep.fleet.values import MatchedTables
 from icekeep.operations.commands.document_schema import result_types
 from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.policy_calls import Held
+from icekeep.operations.outcomes import Held
 
 _OF_MANY_JOBS = (Held, MatchedTables)
 """What several jobs may return in the same form, which one page has for all of them."""

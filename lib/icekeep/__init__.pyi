@@ -116,8 +116,8 @@ from icekeep.operations.doctor.driver import DoctorResult as DoctorResult
 from icekeep.operations.doctor.driver import Finding as Finding
 from icekeep.operations.doctor.examination import doctor as doctor
 from icekeep.operations.loading import load_catalog as load_catalog
+from icekeep.operations.outcomes import PlanWritten as PlanWritten
 from icekeep.operations.plan_files import ApplyResult as ApplyResult
-from icekeep.operations.plan_files import PlanWritten as PlanWritten
 from icekeep.planning.memory import Memory as Memory
 from icekeep.planning.scan.explain import Explanation as Explanation
 from icekeep.planning.scan.explain import explain_file as explain_file

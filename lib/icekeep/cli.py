@@ -7,15 +7,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from icekeep.__main__ import interrupted_early
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.console.streams import open_closed_streams
 from icekeep.operations.jobs import JOBS, SEAMS, Seams
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.settings import Job
-
-INTERRUPTED_EARLY = "icekeep: interrupted before it began; nothing was changed\n"
-"""What an interrupt says while modules are loaded, which takes a moment, before anything else begins."""
 
 
 def entry_point() -> None:
@@ -51,7 +49,5 @@ def main(
     try:
         from icekeep.operations.process_run import ProcessRun
     except KeyboardInterrupt:
-        sys.stderr.write(INTERRUPTED_EARLY)
-        return 130
-
+        return interrupted_early()
     return ProcessRun(words, job, jobs, seams, runtime, owns_process=argv is None).run(command)

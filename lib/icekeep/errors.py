@@ -24,7 +24,9 @@ exit status of a job that ends with that error (`operations/process_run.py` is t
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,12 +38,44 @@ _LINE_LENGTH_MAX = 500
 
 
 _MARK = "\ue000"
-"""Stands around the name of an argument in a message that is raised, and in none that is read."""
+"""Stands around what a command words in another way in a message that is raised, and in none that is read."""
 
 
 def argument(name: str) -> str:
     """The name of an argument of a function, for the message of an error: a command shows its flag in that place."""
     return f"{_MARK}{name}{_MARK}"
+
+
+def table_at(location: str) -> str:
+    """A table by its location, for the message of an error: a command on that table names it."""
+    return f"{_MARK}the table at {location!r}{_MARK}"
+
+
+THIS_TABLE = argument("NAME")
+"""In a command that the message of an error shows: the table that the error is about, where its name is not known."""
+
+_CONFIGURATION: list[str] = []
+"""The words by which a command reads the configuration that this process reads."""
+
+
+@contextmanager
+def commands_reading(words: Sequence[str]) -> Iterator[None]:
+    """In all threads: commands that are shown meanwhile end with these words (`config_words`)."""
+    before, _CONFIGURATION[:] = [*_CONFIGURATION], words
+    try:
+        yield
+    finally:
+        _CONFIGURATION[:] = before
+
+
+def shown_command(*words: str) -> str:
+    """A command of icekeep that can be copied, and reads the configuration that this process reads.
+
+    >>> shown_command("restore", "--table", "lake.db.events", "--run", "run 1")
+    "icekeep restore --table lake.db.events --run 'run 1'"
+    """
+    shown = (word if word == THIS_TABLE else shlex.quote(word) for word in (*words, *_CONFIGURATION))
+    return " ".join(["icekeep", *shown])
 
 
 class IcekeepError(Exception):
@@ -68,17 +102,17 @@ class IcekeepError(Exception):
         self.message = self._marked.replace(_MARK, "")
         self.args = (self.message,)
 
-    def worded(self, flags: Mapping[str, str]) -> str:
-        """The message with a flag in the place of each argument that it names, and that has one; all else stays as it is.
+    def worded(self, words: Mapping[str, str]) -> str:
+        """The message as a command has it: with a flag in the place of each argument that it names, and the table's name.
+
+        All else that it says stays as it is.
 
         >>> UsageError(f"{argument('spec_id')} is 'spec_id'").worded({"spec_id": "--spec-id"})
         "--spec-id is 'spec_id'"
         """
-
-        def flag(match: re.Match[str]) -> str:
-            return flags.get(match[1].removeprefix("option "), match[1])
-
-        return re.sub(f"{_MARK}(.*?){_MARK}", flag, self._marked)
+        parts = self._marked.split(_MARK)
+        parts[1::2] = (words.get(part.removeprefix("option "), part) for part in parts[1::2])
+        return "".join(parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.facts), vars(self)

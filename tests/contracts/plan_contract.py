@@ -24,7 +24,7 @@ from contracts.job_contract import (
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.maintenance.plans import read_plan_file
 from icekeep.operations.commands.applying import ApplyResult, apply_plan, write_plan
-from icekeep.operations.plan_files import PlanWritten
+from icekeep.operations.outcomes import PlanWritten
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import create_table
 from kit.cases import some_of

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Identifier
-from icekeep.errors import InvalidTableError, SafetyError, UsageError
+from icekeep.errors import InvalidTableError, SafetyError, UsageError, shown_command
 from icekeep.events import Listener, StepAdvanced, StepStarted, Warned
 from icekeep.operations.configuration.catalogs import TableReference
 from icekeep.operations.configuration.file import CatalogSettings
@@ -217,7 +217,7 @@ def compact_in_part(table: FakeTable, spark: Callable[[], str], *, listener: Lis
 
 
 def compact_and_warn(table: FakeTable, spark: Callable[[], str], *, listener: Listener, **arguments: Any) -> Result:
-    listener.on(Warned("run `icekeep restore --table NAME --run r-1` again"))
+    listener.on(Warned(f"run `{shown_command('restore', '--table', 'local.db.t', '--run', 'r-1')}` again"))
     return compact(table, spark, listener=listener, **arguments)
 
 

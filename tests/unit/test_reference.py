@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from icekeep.operations.arguments import CONFIG_SHOW
 from icekeep.operations.command_specs import COMMANDS, HELP_GROUPS
 from icekeep.operations.jobs import JOBS
 from kit.prose import wrapped
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-NAMES = [*JOBS, *COMMANDS, CONFIG_SHOW]
+NAMES = [*JOBS, *COMMANDS]
 
 
 @pytest.fixture

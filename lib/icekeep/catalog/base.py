@@ -5,7 +5,6 @@ wrote belong to `commit`; jobs never call `swap` themselves. Protocols beside it
 the pointers of many tables in one request, or policies that their server stores.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from html import escape
@@ -13,7 +12,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from icekeep.errors import ConfigError, ConflictError, NotFoundError, UnsupportedError, UsageError
+from icekeep.errors import ConfigError, ConflictError, NotFoundError, UnsupportedError, UsageError, shown_command
 from icekeep.names import full_name, join_parts, split_name
 from icekeep.runs import Run
 from icekeep.runtime import Runtime
@@ -562,7 +561,7 @@ _NAMES_SHOWN_MAX = 3
 def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
     """The error for a table that is not there, with names that the user may have meant, or how to list those that there are."""
     name, namespace = format_identifier(identifier), format_identifier(identifier[:-1])
-    listed = ["icekeep", "report", "--catalog", catalog.name]
+    listed = ["report", "--catalog", catalog.name]
     try:
         tables = catalog.list_tables(identifier[:-1])
     except NotFoundError:
@@ -600,7 +599,7 @@ def _hint(wanted: Identifier, known: Sequence[Identifier], place: str, kind: str
         return f"{place} has no {kind}"
     if len(known) <= _NAMES_SHOWN_MAX:
         return f"there is {', '.join(repr(format_identifier(one)) for one in known)}"
-    return f"{place} has {len(known):,} {kind}; `{shlex.join(listed)}` lists them"
+    return f"{place} has {len(known):,} {kind}; `{shown_command(*listed)}` lists them"
 
 
 def _with_dots(catalog: Catalog, wanted: Identifier, namespaces: Sequence[Identifier]) -> list[Identifier]:

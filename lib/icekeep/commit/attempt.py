@@ -30,7 +30,7 @@ from icekeep.commit.manifests import (
     without_history,
 )
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
+from icekeep.errors import THIS_TABLE, InvalidTableError, UnsupportedError, UsageError, shown_command, table_at
 from icekeep.runtime import Runtime, new_snapshot_id
 from icekeep.spec.manifests.read import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, assign_row_ids
@@ -257,7 +257,7 @@ class Attempt:
             raise UsageError(f"{branch!r} is a tag; only a branch can be committed to", ref=branch)
         if base.is_encrypted:
             raise UnsupportedError(
-                f"the table at {base.location!r} is encrypted, and icekeep writes no encrypted files; nothing was changed"
+                f"{table_at(base.location)} is encrypted, and icekeep writes no encrypted files; nothing was changed"
             )
         parent = base.head(branch)
         # The totals of a parent without a summary (v1) are unknown; they are zero only where there is no parent.
@@ -298,9 +298,9 @@ class Attempt:
         # Some writers leave the counter behind; what is added by it has the ids of rows that are there.
         if least_row_id is not None:
             raise InvalidTableError(
-                f"the table at {base.location!r} has next-row-id {base.next_row_id}, and row ids up to "
+                f"{table_at(base.location)} has next-row-id {base.next_row_id}, and row ids up to "
                 f"{least_row_id - 1} are given out: new files would get ids that other rows have; run "
-                "`icekeep repair --table NAME --fault 128` first",
+                f"`{shown_command('repair', '--table', THIS_TABLE, '--fault', '128')}` first",
                 location=base.location,
             )
         rows = []
@@ -328,7 +328,8 @@ class Attempt:
             if listed != rows_count:
                 raise InvalidTableError(
                     f"manifest {row.manifest_path!r} holds {rows_count} live rows, but its manifest list says {listed}, and row "
-                    "ids would be given out by that; run `icekeep repair --table NAME --fault 205`, which corrects the list",
+                    f"ids would be given out by that; run `{shown_command('repair', '--table', THIS_TABLE, '--fault', '205')}`, "
+                    "which corrects the list",
                     location=row.manifest_path,
                 )
 

@@ -10,7 +10,7 @@ the first three. Spark, Flink, Trino, Presto and Kafka Connect have keys of thei
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from icekeep.errors import InvalidTableError
+from icekeep.errors import THIS_TABLE, InvalidTableError, shown_command
 from icekeep.runs import Run, application_id
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile
 from icekeep.spec.reach import PartitionKey, is_deletion_vector, partition_key
@@ -53,7 +53,8 @@ def check_file_total(
         kind = "data files" if content is ManifestContent.DATA else "delete files"
         raise InvalidTableError(
             f"{where} leads to {listed} {kind}, but snapshot {snapshot_id} says {FILE_TOTALS[content]} {recorded}; "
-            "run `icekeep check --table NAME`: `icekeep repair --table NAME --fault 204` corrects wrong counts in the list, "
+            f"run `{shown_command('check', '--table', THIS_TABLE)}`: "
+            f"`{shown_command('repair', '--table', THIS_TABLE, '--fault', '204')}` corrects wrong counts in the list, "
             "`--fault 215` corrects a wrong total, and a list that was cut short needs a rollback"
             f"{otherwise}",
             snapshot_id=snapshot_id,

@@ -6,7 +6,6 @@ once, and the run goes on as if it were alone. What a job asks of the stores of 
 table.
 """
 
-import shlex
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
 from icekeep.catalog.wrappers import CatalogWrapper
-from icekeep.errors import IcekeepError, NotFoundError, and_more, first_line
+from icekeep.errors import IcekeepError, NotFoundError, and_more, first_line, shown_command
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.fleet.choosing import (
     NEVER_RAN,
@@ -182,7 +181,6 @@ class ScanSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         slots: how many tasks of a job would run at once, for estimates.
-        config: the flag and the file of the configuration, for commands that people are shown.
     """
 
     rules: Rules
@@ -193,11 +191,6 @@ class ScanSettings(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     listener: Listener = SILENT
     slots: Slots = one_slot
-    config: Sequence[str] = ()
-
-    def command(self, *words: str) -> str:
-        """A command that people are shown, which reads the same configuration."""
-        return shlex.join(["icekeep", *words, *self.config])
 
 
 class PolicyTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,12 +298,12 @@ def look(catalogs: Mapping[str, tuple[Catalog, TableLeases]], settings: ScanSett
         in_force += one_look.in_force.values()
     missed = [*_missed(settings, found, listed)]
     if not found and not not_read and scope.is_part:
-        among = _why(missed, settings) if scope.match is None else _unlike(settings, [*catalogs])
+        among = _why(missed) if scope.match is None else _unlike(settings, [*catalogs])
         raise NotFoundError(f"no table that the policies of this run reach is among those that {among}")
     ordered = in_order(seen, settings.prices)
     notes = [one.line for one in never_run(settings.rules, in_force, {one.name for one in policies})]
     if not scope.is_part:
-        notes += _unmatched(policies, listed, settings)
+        notes += _unmatched(policies, listed)
     return Overview(ordered, (*not_read, *missed), others_count, tuple(notes))
 
 
@@ -318,36 +311,33 @@ def _missed(settings: ScanSettings, found: Collection[str], listed: Mapping[str,
     """The tables that were asked for by name, and that no policy reaches; of a catalog that is not listed nobody knows."""
     for name in sorted(set(settings.scope.tables or ()) - set(found)):
         if catalog_of(name) in listed:
-            reason = f"no policy of this run reaches it; `{_explains(name, settings)}` says why"
+            reason = f"no policy of this run reaches it; `{_explains(name)}` says why"
             yield NotRead(name=name, kind=NotFoundError.kind, reason=reason)
 
 
-def _why(missed: Sequence[NotRead], settings: ScanSettings) -> str:
+def _why(missed: Sequence[NotRead]) -> str:
     names = [repr(one.name) for one in missed]
-    why = f": {names[0]}{and_more(names)}; `{_explains(missed[0].name, settings)}` says why" if missed else ""
+    why = f": {names[0]}{and_more(names)}; `{_explains(missed[0].name)}` says why" if missed else ""
     return f"were asked for{why}"
 
 
 def _unlike(settings: ScanSettings, catalogs: Sequence[str]) -> str:
     one = ("--catalog", *catalogs) if len(catalogs) == 1 else ()
-    return f"match {settings.scope.match_text!r}; `{settings.command('report', *one)}` lists all"
+    return f"match {settings.scope.match_text!r}; `{shown_command('report', *one)}` lists all"
 
 
-def _explains(name: str, settings: ScanSettings) -> str:
-    return settings.command("policy", "explain", "--table", name)
+def _explains(name: str) -> str:
+    return shown_command("policy", "explain", "--table", name)
 
 
-def _unmatched(
-    policies: Iterable[Policy], listed: Mapping[str, Collection[str]], settings: ScanSettings
-) -> Iterator[str]:
+def _unmatched(policies: Iterable[Policy], listed: Mapping[str, Collection[str]]) -> Iterator[str]:
     """What policies name and no table is, one line a policy; nothing is said of catalogs that could not be listed whole."""
     for policy in policies:
         lost = [repr(glob.text) for glob in policy.match if _fits_nothing(policy, glob, listed)]
         lost += [repr(one) for one in policy.tables if one not in listed.get(catalog_of(one), (one,))]
         if lost:
             shown = f"{', '.join(lost[:_SHOWN])}{and_more(lost, _SHOWN)}"
-            tells = settings.command("policy", "check")
-            yield f"policy {policy.name!r}: no table is meant by {shown}; `{tells}` tells more"
+            yield f"policy {policy.name!r}: no table is meant by {shown}; `{shown_command('policy', 'check')}` tells more"
 
 
 def _fits_nothing(policy: Policy, glob: Glob, listed: Mapping[str, Collection[str]]) -> bool:

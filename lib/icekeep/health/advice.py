@@ -5,7 +5,6 @@ Expiration and orphan removal are estimated without reading old manifests and wi
 get their numbers here.
 """
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import NoReturn, TypeAlias
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.commit.summary import SOURCE_SNAPSHOT_ID
-from icekeep.errors import IcekeepError, TryAgainError
+from icekeep.errors import IcekeepError, TryAgainError, shown_command
 from icekeep.health.files import DATA_COLUMNS, MIN_INPUT_FILES, DataFold, DeleteFold, GroupSums, ancestors_of
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, JobAdvice, MetadataHealth, MeteredStorage, TableHealth, number_of
@@ -278,8 +277,7 @@ def _judged(job: str, judge: Callable[[TableFacts], JobAdvice], known: TableFact
 
 def finished(one: JobAdvice, table: Table, prices: Prices | None) -> JobAdvice:
     """With what does it, and what that costs."""
-    words = ("icekeep", one.job, "--table", table.full_name)
-    command = shlex.join(words) if one.has_work else ""
+    command = shown_command(one.job, "--table", table.full_name) if one.has_work else ""
     # Plans believe entries that state a size below 0.
     one = msgspec.structs.replace(one, **{name: 0 for name in _AMOUNTS if (getattr(one, name) or 0) < 0})
     cost = None

@@ -6,7 +6,8 @@ A mistake is a `UsageError` with one line, never argparse's usage text; only fla
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -27,13 +28,11 @@ from icekeep.operations.help_texts import (
 )
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.misspelt import (
-    flag_before_command,
-    misspelt_flag,
-    table_without_flag,
     unknown_action,
     unknown_command,
 )
 from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE, Job, Setting, SettingKind
+from icekeep.spelling import did_you_mean, near_words, with_one_typo
 from icekeep.version import ICEKEEP_VERSION
 
 OUTPUTS = ("table", "json")
@@ -164,15 +163,14 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
     )
 
 
-CONFIG_SHOW = "config show"
-
-CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
-_GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
 SIGNS = frozenset("*?[")
 """What a name has only in quotes, and a pattern without."""
 
+_SHORTEST_FLAG = 3
+"""Shorter words that begin with a dash are numbers, or flags of one letter."""
+
 _HELP = "help"
-_FIRST_WORDS = frozenset({*JOBS, *COMMANDS, *_GROUPS})
+_FIRST_WORDS = frozenset({*JOBS, *COMMANDS, *GROUP_SUMMARIES})
 """What a command line can begin with."""
 
 _HELP_FLAGS = ("-h", "--help")
@@ -195,10 +193,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    conf: str | None
-    output: str
-    result_file: str | None
-    verbose: bool
+    conf: str | None = None
+    output: str = "table"
+    result_file: str | None = None
+    verbose: bool = False
     log_format: str | None = None
     metrics_file: str | None = None
     catalog: str | None = None
@@ -299,49 +297,80 @@ def _require_command(words: Sequence[str], now_ms: int) -> None:
     So are flags before it refused that stand behind it, or that no command has: argparse would tell of what it misses first.
     """
     first, second = [*words, "", ""][:2]
-    behind = next(filter(None, (named_command(words[n:]) for n in range(1, len(words)))), None)
-    wrong = flag_before_command(
-        first, _FIRST_FLAGS, lambda: _all_flags(now_ms), behind, lambda name: _flags_of(name, now_ms)
-    )
-    if wrong is not None:
-        raise wrong
-    if first and not first.startswith("-") and first not in _FIRST_WORDS:
+    if first.startswith("-"):
+        if len(first.partition("=")[0]) >= _SHORTEST_FLAG and first not in _FIRST_FLAGS:
+            raise _flag_before_command(first.partition("=")[0], words, now_ms)
+    elif first and first not in _FIRST_WORDS:
         raise unknown_command(first, sorted({*_FIRST_WORDS, *COMMANDS}))
-    known = [words.removeprefix(f"{first} ") for words in (*COMMANDS, CONFIG_SHOW) if words.startswith(f"{first} ")]
-    if first not in _GROUPS or second in (*known, *_HELP_FLAGS):
-        return
-    raise unknown_action(first, second, known)
+    known = [words.removeprefix(f"{first} ") for words in COMMANDS if words.startswith(f"{first} ")]
+    if first in GROUP_SUMMARIES and second not in (*known, *_HELP_FLAGS):
+        raise unknown_action(first, second, known)
 
 
-def _misspelt_flag(words: Sequence[str], name: str, now_ms: int) -> UsageError | None:
-    if name == CONFIG_SHOW:
+def _flag_before_command(flag: str, words: Sequence[str], now_ms: int) -> UsageError:
+    """The error for a flag with which a command line begins."""
+    command = next(filter(None, (named_command(words[n:]) for n in range(1, len(words)))), None)
+    if flag not in _all_flags(now_ms):
+        near = near_words(flag.lstrip("-"), [one.removeprefix("--") for one in _FIRST_FLAGS])
+        hint = did_you_mean(f"--{one}" for one in near) if near else "see icekeep --help"
+        return UsageError(f"there is no flag {flag!r} before the command; {hint}", given=flag)
+    if command is not None and flag not in parser_of(command, now_ms).flags():
+        return UsageError(
+            f"{command} has no flag {flag!r}; `icekeep {command} --help` lists those that it has", given=flag
+        )
+    shown = f"`icekeep {command or 'COMMAND'} {flag} ...`"
+    return UsageError(f"flag {flag!r} stands before the command; write {shown}", given=flag)
+
+
+def _misspelt_flag(words: Sequence[str], command: str, now_ms: int) -> UsageError | None:
+    """The error for the first flag that a command has not, where it is known what is meant; `None` if there is none.
+
+    That is another flag of the command, or an option. A flag that another command has is only taken for one with a typo.
+    """
+    own = parser_of(command, now_ms).flags()
+    names = [flag.removeprefix("--") for flag in own]
+    for word in takewhile(lambda one: one != "--", words):
+        flag = word.partition("=")[0]
+        is_flag = flag.startswith("-") and len(flag) >= _SHORTEST_FLAG and " " not in flag
+        if not is_flag or flag in own:
+            continue
+        name = flag.lstrip("-")
+        is_anothers = flag in _all_flags(now_ms)
+        near = with_one_typo(name, names) if is_anothers else near_words(name, names)
+        options = option_names(JOBS[command]) if command in JOBS else ()
+        if name in options:
+            return UsageError(f"{command} has no flag {flag!r}; write `--option {name}=...`", given=flag)
+        options_near = near_words(name, options) if not near and not is_anothers else []
+        if options_near:
+            hint = did_you_mean(f"--option {one}" for one in options_near)
+            return UsageError(f"there is no flag {flag!r}; {hint}", given=flag)
+        if near:
+            problem = f"{command} has no flag {flag!r}" if is_anothers else f"there is no flag {flag!r}"
+            return UsageError(f"{problem}; {did_you_mean(f'--{one}' for one in near)}", given=flag)
+    return None
+
+
+def _stray_word(words: Sequence[str], command: str, now_ms: int) -> UsageError | None:
+    """The error for a table that is given without `--table`; `None` if the words do not begin so."""
+    first, own = words[0] if words else "-", parser_of(command, now_ms).flags()
+    if any(setting.is_positional for setting in _settings(command)) or first.startswith("-") or "--table" not in own:
         return None
-
-    def options() -> Collection[str]:
-        return option_names(JOBS[name]) if name in JOBS else ()
-
-    return misspelt_flag(words, name, _flags_of(name, now_ms), lambda: _all_flags(now_ms), options)
-
-
-def _stray_word(words: Sequence[str], name: str, now_ms: int) -> UsageError | None:
-    if name == CONFIG_SHOW or any(setting.is_positional for setting in _settings(name)):
+    if any(one.partition("=")[0] == "--table" for one in words):
         return None
-    return table_without_flag(words, name, _flags_of(name, now_ms))
+    flag = "--match" if "*" in first and "--match" in own else "--table"
+    shown = shlex.join(["icekeep", *command.split(), flag, *words])
+    return UsageError(f"{first!r} stands without a flag; write `{shown}`", given=first)
 
 
 def _all_flags(now_ms: int) -> set[str]:
-    return {flag for command in (*JOBS, *COMMANDS) for flag in _flags_of(command, now_ms)}
-
-
-def _flags_of(command: str, now_ms: int) -> Collection[str]:
-    return parser_of(command, now_ms).flags()
+    return {flag for command in (*JOBS, *COMMANDS) for flag in parser_of(command, now_ms).flags()}
 
 
 def named_command(argv: Sequence[str]) -> str | None:
     """The job or command that a command line begins with, also if the rest of it is wrong; `None` if with none."""
-    known = (*JOBS, *COMMANDS, CONFIG_SHOW)
     words = _words(argv)
-    return next((name for name in (" ".join(words[:2]), " ".join(words[:1])) if name in known), None)
+    spelled = (" ".join(words[:2]), " ".join(words[:1]))
+    return next((name for name in spelled if name in JOBS or name in COMMANDS), None)
 
 
 def output_options(argv: Sequence[str]) -> OutputOptions:
@@ -363,25 +392,18 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
 
 def parser_of(name: str, now_ms: int, prog: str = "") -> Parser:
     """The parser of a job, or of a command beside the jobs; `prog` is what runs it, by default its script in `jobs/`."""
-    parser = Parser(prog=prog or f"{name}.py", description=sentence(_summary(name)), allow_abbrev=False)
+    summary = JOBS[name].summary if name in JOBS else COMMANDS[name].summary
+    parser = Parser(prog=prog or f"{name}.py", description=sentence(summary), allow_abbrev=False)
     if name in JOBS:
         _add_job(parser, JOBS[name], now_ms)
-    elif name in COMMANDS:
-        _add_verb(parser, name, COMMANDS[name], now_ms)
     else:
-        add_conf(parser)
-        add_output(parser)
+        _add_verb(parser, name, COMMANDS[name], now_ms)
     return parser
-
-
-def _summary(name: str) -> str:
-    known = JOBS.get(name) or COMMANDS.get(name)
-    return known.summary if known is not None else CONFIG_SUMMARIES[name.removeprefix("config ")]
 
 
 def command_parser(now_ms: int) -> argparse.ArgumentParser:
     """The parser of the `icekeep` command: a sub-command for each job and each command beside them."""
-    summaries = {**{words: verb.summary for words, verb in COMMANDS.items()}, **_GROUPS}
+    summaries = {**{words: verb.summary for words, verb in COMMANDS.items()}, **GROUP_SUMMARIES}
     parser = Parser(
         prog="icekeep",
         usage="icekeep [-h] [--version] COMMAND ...",
@@ -394,15 +416,12 @@ def command_parser(now_ms: int) -> argparse.ArgumentParser:
     commands = _add_words(parser, "command", "icekeep")
     for job in JOBS.values():
         _add_job(commands.add_parser(job.name, description=sentence(job.summary), allow_abbrev=False), job, now_ms)
-    groups = {name: _add_group(commands, name) for name in _GROUPS}
+    groups = {name: _add_group(commands, name) for name in GROUP_SUMMARIES}
     for words, verb in COMMANDS.items():
         group, _, action = words.rpartition(" ")
         parent = groups[group] if group else commands
         added = parent.add_parser(action, description=sentence(verb.summary), allow_abbrev=False)
         _add_verb(added, words, verb, now_ms)
-    show = groups["config"].add_parser("show", description=sentence(CONFIG_SUMMARIES["show"]), allow_abbrev=False)
-    add_conf(show)
-    add_output(show)
     return parser
 
 
@@ -435,8 +454,8 @@ def _add_group(commands: Any, group: str) -> Any:
     parser = commands.add_parser(
         group,
         usage=f"icekeep {group} [-h] ACTION ...",
-        description=f"{sentence(_GROUPS[group])} `icekeep {group} ACTION --help` says more.",
-        epilog=listing("actions", verbs or CONFIG_SUMMARIES),
+        description=f"{sentence(GROUP_SUMMARIES[group])} `icekeep {group} ACTION --help` says more.",
+        epilog=listing("actions", verbs),
         allow_abbrev=False,
     )
     return _add_words(parser, "action", f"icekeep {group}")
@@ -450,13 +469,7 @@ def _add_words(parser: argparse.ArgumentParser, destination: str, prog: str) -> 
 
 
 def _add_verb(parser: Parser, name: str, verb: CommandSpec, now_ms: int) -> None:
-    names_table = any(setting.name == "table" for setting in verb.settings)
-    if verb.scope is CommandScope.PLAN:
-        add_catalog(parser, " (default: the one that the plan names)")
-    elif verb.scope in (CommandScope.CATALOGS, CommandScope.POLICIES, CommandScope.FLEET):
-        add_catalog(parser, "" if names_table else " (default: each that is configured)")
-    elif verb.scope is not CommandScope.NOTHING:
-        add_table(parser)
+    _add_scope(parser, verb)
     for setting in verb.settings:
         add_setting(parser, setting, now_ms)
     if verb.one_of:
@@ -465,17 +478,25 @@ def _add_verb(parser: Parser, name: str, verb: CommandSpec, now_ms: int) -> None
             add_setting(one_of, setting, now_ms)
     if verb.changes:
         parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
-    add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))), needs=_needs(verb))
+    needed = ", ".join(f"{form} needs {text.needs}" for form, text in verb.texts.items() if text.needs)
+    add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))), needs=f"; {needed}" if needed else "")
     if verb.changes_tables:
         add_metrics(parser)
     if verb.examples:
         parser.foot = lambda: "\n\n".join((examples_text(name, verb.examples), EXIT_STATUSES))
 
 
-def _needs(verb: CommandSpec) -> str:
-    """Which forms of output need a package that is not always there."""
-    shown = [f"{form} needs {text.needs}" for form, text in verb.texts.items() if text.needs]
-    return f"; {', '.join(shown)}" if shown else ""
+def _add_scope(parser: Parser, verb: CommandSpec) -> None:
+    match verb.scope:
+        case CommandScope.TABLE | CommandScope.NEW_TABLE:
+            add_table(parser)
+        case CommandScope.PLAN:
+            add_catalog(parser, " (default: the one that the plan names)")
+        case CommandScope.CATALOGS | CommandScope.POLICIES | CommandScope.FLEET:
+            names_table = any(setting.name == "table" for setting in verb.settings)
+            add_catalog(parser, "" if names_table else " (default: each that is configured)")
+        case CommandScope.CONFIGURATION:
+            add_conf(parser)
 
 
 def _add_job(parser: Parser, job: Job, now_ms: int) -> None:

@@ -1,5 +1,6 @@
 """One command beside the jobs: from the command line to its outcome."""
 
+import os
 from functools import partial
 from typing import Any
 
@@ -67,7 +68,7 @@ class CommandRun:
             outcome: Outcome = resolve(spec.run)(command, self._context, **command.arguments)
             return outcome
         state.start(command.name, command.arguments, self._context.runtime)
-        context = self._context = self._context.in_run(command.conf)
+        context = self._context = self._context.in_run()
         only_looks = bool(command.dry_run or command.arguments.get("lists") or command.arguments.get("dry_run"))
         changes = spec.changes_tables and not only_looks
         state.is_read_only = not changes
@@ -151,6 +152,9 @@ class CommandRun:
                 known = known_catalogs(command.conf, context.seams, checks_schedules=command.name != "runs")
                 opens = partial(resolve(context.seams.open_catalog), runtime=context.runtime)
                 result = function(known.config, known, opens, command.catalog, **keywords)
+            case CommandScope.CONFIGURATION:
+                known = known_catalogs(command.conf, context.seams)
+                result = function(known.config, known.all().values(), os.environ)
             case _:
                 result = function(**keywords)
         return self._state.outcome(getattr(result, "status", "done"), result, context.runtime)

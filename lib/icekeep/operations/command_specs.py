@@ -21,8 +21,9 @@ class CommandScope(Enum):
 
     A table; the catalog and the name that a table is to have; a function that gives the configured catalogs, the name of one
     or `None`, and a source of a Spark session; the configuration, its catalogs, what opens one of them, and the name of one or
-    `None`; the command and its context, of one that runs jobs on many tables, or one that carries out the plan of a file; or
-    nothing. A command about catalogs, a fleet or a plan may start Spark, and so has a script in `jobs/` too.
+    `None`; the configuration, all catalogs and the environment; the command and its context, of one that runs jobs on many
+    tables, or one that carries out the plan of a file; or nothing. A command about catalogs, a fleet or a plan may start Spark,
+    and so has a script in `jobs/` too.
     """
 
     NOTHING = "nothing"
@@ -30,6 +31,7 @@ class CommandScope(Enum):
     NEW_TABLE = "new table"
     CATALOGS = "catalogs"
     POLICIES = "policies"
+    CONFIGURATION = "configuration"
     FLEET = "fleet"
     PLAN = "plan"
 
@@ -626,12 +628,19 @@ COMMANDS: Mapping[str, CommandSpec] = {
         takes_listener=True,
         scope=CommandScope.CATALOGS,
     ),
+    "config show": CommandSpec(
+        summary="show each catalog's properties and where they come from",
+        run="icekeep.operations.commands.config_show:show_config",
+        changes=False,
+        scope=CommandScope.CONFIGURATION,
+    ),
 }
 """Every command, by its words."""
 
 GROUP_SUMMARIES: Mapping[str, str] = {
     "ref": "list, create, move and drop branches and tags; publish what is staged",
     "policy": "explain and check the policies of the configuration",
+    "config": "look at the configuration",
 }
 """What the first word of commands of two words is about."""
 

@@ -29,17 +29,7 @@ from icekeep.operations.configuration.catalogs import Catalogs, TableReference, 
 from icekeep.operations.configuration.file import read_config
 from icekeep.operations.interrupts import ending_when_abandoned, explaining_dead_jvm
 from icekeep.operations.jobs import Seams, resolve
-from icekeep.operations.outcomes import Outcome, Position, position_of
-from icekeep.operations.plan_files import (
-    AppliedBefore,
-    PlanSource,
-    PlanWritten,
-    absolute_arguments,
-    applied_before,
-    dropped_before,
-    write_exact,
-)
-from icekeep.operations.policy_calls import Held, policy_command, require_policy
+from icekeep.operations.outcomes import AppliedBefore, Held, Outcome, PlanWritten, Position, position_of
 from icekeep.operations.recording import RecordDestination, Recording, cpu_pace_of, recorded, require_catalog
 from icekeep.operations.run_context import RunContext
 from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE
@@ -87,7 +77,7 @@ class JobRun:
             run = run_of_plan(self._saved, job.name, runtime)
         state.start(command.name, command.arguments, runtime, run)
         state.is_read_only, state.changes_by_commits = command.dry_run, job.asks is CatalogChange.COMMIT
-        context = self._context = self._context.in_run(command.conf)
+        context = self._context = self._context.in_run()
         shared = context.shared
         catalogs = (
             shared.catalogs
@@ -97,6 +87,8 @@ class JobRun:
         reference = find_table(catalogs, command.table, command.catalog)
         state.table = reference.full_name
         if command.policy is not None:
+            from icekeep.operations.policy_calls import policy_command, require_policy
+
             require_policy(catalogs.config, command.policy)
         # Wrong arguments are refused before a table is loaded.
         now_ms = state.started_ms if self._saved is None else self._saved.head.created_ms
@@ -157,8 +149,10 @@ class JobRun:
             recording.start()
         else:
             recording.table_loaded(position_of(table, branch))
-        source: PlanSource | None = None
+        source = None
         if command.plan_out is not None and table is not None:
+            from icekeep.operations.plan_files import PlanSource, absolute_arguments, write_exact
+
             now_ms = self._state.started_ms
             absolute = absolute_arguments(self._job, command.arguments, now_ms)
             source = PlanSource(
@@ -205,6 +199,8 @@ class JobRun:
         except NotFoundError as error:
             if saved is None:
                 raise
+            from icekeep.operations.plan_files import dropped_before
+
             before = dropped_before(job.name, saved, error, lambda: self._open(reference).identity)
             return None, lambda spark: before
         self._state.location = table.metadata.location
@@ -223,6 +219,8 @@ class JobRun:
             try:
                 return resolve(function)(table, spark.started, saved=saved, **self._with(arguments))
             except AlreadyApplied as found:
+                from icekeep.operations.plan_files import applied_before
+
                 return applied_before(found)
 
         return table, carry_out

@@ -1,8 +1,6 @@
-"""Errors for a word, a command or a flag that does not exist, with what may be meant, by Iceberg's names too."""
+"""Errors for a word or a command that does not exist, with what may be meant, by Iceberg's names too."""
 
-import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Mapping, Sequence
 
 from icekeep.errors import UsageError
 from icekeep.spelling import did_you_mean, near_words, with_one_typo
@@ -60,10 +58,6 @@ _STATEMENTS: Mapping[str, str] = {"optimize": "compact", "vacuum": "expire_snaps
 """What Trino, Athena and Databricks call the same in SQL."""
 
 
-_SHORTEST_FLAG = 3
-"""Shorter words that begin with a dash are numbers, or flags of one letter."""
-
-
 def unknown_command(
     word: str, commands: Sequence[str], what: str = "command", listed: str = LISTED, *, for_help: bool = False
 ) -> UsageError:
@@ -97,81 +91,3 @@ def unknown_action(group: str, word: str, actions: Sequence[str]) -> UsageError:
     near = near_words(word, actions)
     hint = did_you_mean(f"{group} {one}" for one in near) if near else f"`icekeep {group} --help` lists them"
     return UsageError(f"there is no command {f'{group} {word}'!r}; {hint}", given=word)
-
-
-def flag_before_command(
-    word: str,
-    own: Collection[str],
-    elsewhere: Callable[[], Collection[str]],
-    command: str | None,
-    flags_of: Callable[[str], Collection[str]],
-) -> UsageError | None:
-    """The error for a flag with which a command line begins; `None` if the word is none, or one of those that may stand there.
-
-    Args:
-        own: the flags that may stand before a command.
-        elsewhere: those that any command has.
-        command: the one that stands behind it.
-        flags_of: those of a command.
-    """
-    flag = word.partition("=")[0]
-    if not flag.startswith("-") or len(flag) < _SHORTEST_FLAG or word in own:
-        return None
-    if command is not None and flag in elsewhere() and flag not in flags_of(command):
-        return UsageError(
-            f"{command} has no flag {flag!r}; `icekeep {command} --help` lists those that it has", given=flag
-        )
-    if flag in elsewhere():
-        shown = f"`icekeep {command or 'COMMAND'} {flag} ...`"
-        return UsageError(f"flag {flag!r} stands before the command; write {shown}", given=flag)
-    near = near_words(flag.lstrip("-"), [one.removeprefix("--") for one in own])
-    hint = did_you_mean(f"--{one}" for one in near) if near else "see icekeep --help"
-    return UsageError(f"there is no flag {flag!r} before the command; {hint}", given=flag)
-
-
-def misspelt_flag(
-    words: Sequence[str],
-    command: str,
-    own: Collection[str],
-    elsewhere: Callable[[], Collection[str]],
-    options: Callable[[], Collection[str]],
-) -> UsageError | None:
-    """The error for the first flag that a command has not, where it is known what is meant; `None` if there is none.
-
-    That is another flag of the command, or an option. A flag that another command has is only taken for one with a typo.
-
-    Args:
-        words: of the command line.
-        own: the flags that the command has.
-        elsewhere: those that any command has.
-        options: the names that the command's `--option` takes.
-    """
-    names = [flag.removeprefix("--") for flag in own]
-    for word in takewhile(lambda one: one != "--", words):
-        flag = word.partition("=")[0]
-        is_flag = flag.startswith("-") and len(flag) >= _SHORTEST_FLAG and " " not in flag
-        if not is_flag or flag in own:
-            continue
-        name = flag.lstrip("-")
-        is_anothers = flag in elsewhere()
-        near = with_one_typo(name, names) if is_anothers else near_words(name, names)
-        if name in options():
-            return UsageError(f"{command} has no flag {flag!r}; write `--option {name}=...`", given=flag)
-        options_near = near_words(name, options()) if not near and not is_anothers else []
-        if options_near:
-            hint = did_you_mean(f"--option {one}" for one in options_near)
-            return UsageError(f"there is no flag {flag!r}; {hint}", given=flag)
-        if near:
-            problem = f"{command} has no flag {flag!r}" if is_anothers else f"there is no flag {flag!r}"
-            return UsageError(f"{problem}; {did_you_mean(f'--{one}' for one in near)}", given=flag)
-    return None
-
-
-def table_without_flag(words: Sequence[str], command: str, own: Collection[str]) -> UsageError | None:
-    """The error for a table that is given without `--table`; `None` if the words do not begin so."""
-    first = words[0] if words else "-"
-    if first.startswith("-") or "--table" not in own or any(one.partition("=")[0] == "--table" for one in words):
-        return None
-    flag = "--match" if "*" in first and "--match" in own else "--table"
-    shown = shlex.join(["icekeep", *command.split(), flag, *words])
-    return UsageError(f"{first!r} stands without a flag; write `{shown}`", given=first)

@@ -7,6 +7,7 @@ is, so a reader passes over what it does not know. `icekeep schema` prints the s
 
 import logging
 import re
+import shlex
 from collections.abc import Mapping
 from signal import Signals
 from typing import Any
@@ -25,9 +26,11 @@ from icekeep.errors import (
     one_line,
     refused_threads,
 )
-from icekeep.operations.plan_files import PlanWritten
+from icekeep.maintenance.plans import PlanTotals
+from icekeep.operations.arguments import flags_by_argument
 from icekeep.operations.runbooks import INTERRUPTED as INTERRUPTED_KIND
 from icekeep.operations.runbooks import UNEXPECTED, address_of
+from icekeep.rendered import Rendered
 from icekeep.runs import FAILED, INTERRUPTED, REFUSED, Run, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
@@ -52,15 +55,6 @@ def our_error(failure: BaseException) -> IcekeepError | None:
     return None
 
 
-def describe_error(failure: BaseException) -> dict[str, Any]:
-    """A failure for machines: its kind, its message, where to read on and, where there are any, the values in the message."""
-    ours = our_error(failure)
-    if ours is None:
-        return {"kind": UNEXPECTED, "message": one_line(failure), "help": address_of(UNEXPECTED)}
-    error = {"kind": ours.kind, "message": ours.message, "help": address_of(ours.kind)}
-    return {**error, **({"facts": ours.facts} if ours.facts else {})}
-
-
 _LOG = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 2
@@ -75,6 +69,45 @@ _EXIT_STATUSES = {
     INTERRUPTED: _BY_SIGINT,
 }
 """Of those that a result can have; all others are of work that is done."""
+
+
+class PlanWritten(Rendered, frozen=True, kw_only=True):
+    """A plan that lies in a file; bytes and milliseconds are what carrying it out takes, as far as that is known.
+
+    Attributes:
+        hash: names the plan: it stands in the snapshots that carry it out.
+        notes: what is done beside what the file names.
+    """
+
+    path: str
+    hash: str
+    totals: PlanTotals
+    notes: tuple[str, ...] = ()
+
+
+class AppliedBefore(msgspec.Struct, frozen=True, kw_only=True):
+    """In place of a job's result: nothing of the plan is left to be done, and how that shows.
+
+    Attributes:
+        applied_before: that, for people.
+        snapshot_id, run_id: the newest of the snapshots by which it was carried out, and the run that made it; `None` where it
+            shows in another way.
+    """
+
+    applied_before: str
+    snapshot_id: int | None = None
+    run_id: str | None = None
+    status: str = "done"
+
+
+HELD = "held"
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """In place of the result of a job that a policy asks for: it was not begun, and why."""
+
+    held_by: str
+    status: str = HELD
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,11 +268,13 @@ class RunState(msgspec.Struct):
             return ""
         return "; nothing was changed" if self.is_read_only else "; nothing was committed, the table is as it was"
 
-    def named(self, message: str) -> str:
-        """A message about the table at its location, as one about the table that was asked for."""
-        if self.table is None or self.location is None:
-            return message
-        return message.replace(f"the table at {self.location!r}", f"table {self.table!r}")
+    def worded(self, error: IcekeepError) -> str:
+        """The message of an error as the command line has it: with flags for arguments, and the table's name."""
+        words = {} if self.run is None else flags_by_argument(self.run.job)
+        if self.table is not None:
+            words["NAME"] = shlex.quote(self.table)
+            words[f"the table at {self.location!r}"] = f"table {self.table!r}"
+        return error.worded(words)
 
     def _names(self, run: Run) -> dict[str, Any]:
         named = {"table": self.table, "run_id": run.run_id, "parent_id": run.parent_id, "policy": run.policy}
@@ -247,11 +282,16 @@ class RunState(msgspec.Struct):
 
 
 class FailedRun(msgspec.Struct, frozen=True):
-    """How a run ended that raised something: with which status, and which error, as a document has it."""
+    """How a run ended that raised something: with which status, and which error, as a document has it.
+
+    Attributes:
+        line: what people read of the error.
+    """
 
     status: str
     exit_status: int
     error: ErrorInfo
+    line: str
 
 
 _MORE_THAN_INTERRUPTED = (OutcomeUnknownError, SafetyError, UnsupportedError)
@@ -273,13 +313,19 @@ def run_failure(failure: BaseException, signal: Signals | None, state: RunState,
     if isinstance(failure, SystemExit | KeyboardInterrupt) or (signal is not None and not is_more):
         name = "SIGINT" if signal is None else signal.name
         exit_status = _BY_SIGINT if signal is None else 128 + signal
-        message = f"interrupted by {name}{state.interrupt_note()}" + (f": {ours.message}" if ours is not None else "")
+        message = f"interrupted by {name}{state.interrupt_note()}" + (
+            f": {state.worded(ours)}" if ours is not None else ""
+        )
         error = ErrorInfo(kind=INTERRUPTED_KIND, message=message, help=address_of(INTERRUPTED_KIND))
-        return FailedRun(INTERRUPTED, exit_status, error)
-    exit_status = FAILURE if ours is None else ours.exit_status
-    status = REFUSED if exit_status == SafetyError.exit_status else FAILED
-    error = ErrorInfo(**describe_error(failure))
-    return FailedRun(status, exit_status, msgspec.structs.replace(error, message=state.named(error.message)))
+        return FailedRun(INTERRUPTED, exit_status, error, message)
+    if ours is None:
+        message = one_line(failure)
+        error = ErrorInfo(kind=UNEXPECTED, message=message, help=address_of(UNEXPECTED))
+        return FailedRun(FAILED, FAILURE, error, f"unexpected error: {message}; please report it, --verbose shows more")
+    status = REFUSED if ours.exit_status == SafetyError.exit_status else FAILED
+    message = state.worded(ours)
+    error = ErrorInfo(kind=ours.kind, message=message, help=address_of(ours.kind), facts=ours.facts or msgspec.UNSET)
+    return FailedRun(status, ours.exit_status, error, message)
 
 
 def position_of(table: Table, ref: str | None = None) -> Position:

@@ -11,10 +11,11 @@ from icekeep.errors import NotFoundError, UsageError, argument
 from icekeep.events import SILENT, Listener
 from icekeep.health.prices import Prices
 from icekeep.maintenance import drop
-from icekeep.maintenance.plans import FORMAT, VERSION, ExactPlan, PlanHead, PlanTotals, SavedPlan, write_lines
+from icekeep.maintenance.plans import FORMAT, VERSION, ExactPlan, PlanHead, SavedPlan, write_lines
 from icekeep.maintenance.preconditions import AlreadyApplied
 from icekeep.operations.console.output import require_new_file, written_at_once
 from icekeep.operations.jobs import resolve
+from icekeep.operations.outcomes import AppliedBefore, PlanWritten
 from icekeep.rendered import Rendered
 from icekeep.settings import Job, SettingKind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -22,20 +23,6 @@ from icekeep.spec.times import moment_ms, whole_days
 from icekeep.version import ICEKEEP_VERSION
 
 _SPARK_RUN = "icekeep.planning.spark.jobs:spark_run"
-
-
-class PlanWritten(Rendered, frozen=True, kw_only=True):
-    """A plan that lies in a file; bytes and milliseconds are what carrying it out takes, as far as that is known.
-
-    Attributes:
-        hash: names the plan: it stands in the snapshots that carry it out.
-        notes: what is done beside what the file names.
-    """
-
-    path: str
-    hash: str
-    totals: PlanTotals
-    notes: tuple[str, ...] = ()
 
 
 class PlanSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,21 +110,6 @@ def _plain(name: str, value: Any, kind: SettingKind | None, now_ms: int) -> Any:
     if kind is SettingKind.OPTIONS and isinstance(plain, dict):
         return {key: one for key, one in plain.items() if one is not None}
     return plain
-
-
-class AppliedBefore(msgspec.Struct, frozen=True, kw_only=True):
-    """In place of a job's result: nothing of the plan is left to be done, and how that shows.
-
-    Attributes:
-        applied_before: that, for people.
-        snapshot_id, run_id: the newest of the snapshots by which it was carried out, and the run that made it; `None` where it
-            shows in another way.
-    """
-
-    applied_before: str
-    snapshot_id: int | None = None
-    run_id: str | None = None
-    status: str = "done"
 
 
 class ApplyResult(Rendered, frozen=True, kw_only=True):

@@ -15,23 +15,16 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.operations.arguments import Command, parse_command
+from icekeep.operations.arguments import MAPPINGS, Command
 from icekeep.operations.configuration.file import Configuration
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
-from icekeep.policies.resolution import JobRule, held_by_now
-from icekeep.policies.values import Mode
+from icekeep.operations.configuration.setting_values import parse_option, parse_setting
+from icekeep.operations.outcomes import Held
+from icekeep.policies.resolution import held_by_now
+from icekeep.policies.values import JobCall, Mode
 from icekeep.settings import Job, SettingKind
 from icekeep.spec.types import MINUTE_MS
 from icekeep.spelling import named_or_known
-
-HELD = "held"
-
-
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """In place of the result of a job that a policy asks for: it was not begun, and why."""
-
-    held_by: str
-    status: str = HELD
 
 
 def require_policy(config: Configuration, name: str) -> None:
@@ -42,6 +35,25 @@ def require_policy(config: Configuration, name: str) -> None:
         raise NotFoundError(f"there is no policy {name!r} in {path}; {named_or_known(name, names)}", policy=name)
     if name in config.wrong_schedules:
         raise config.wrong_schedules[name]
+
+
+def call_values(call: JobCall, job: Job, now_ms: int) -> dict[str, Any]:
+    """What a policy says of its job, as values by the function's keywords; ages are counted from `now_ms`.
+
+    The configuration, or the table's properties, were read by the same settings, which say each value as `--NAME=TEXT`.
+    """
+    settings = {setting.flag: setting for setting in job.settings}
+    values: dict[str, Any] = {}
+    for word in call.arguments:
+        flag, _, text = word.partition("=")
+        setting = settings[flag]
+        if setting.kind in MAPPINGS:
+            name, value = parse_option(text)
+            values.setdefault(setting.argument, {})[name] = value
+        else:
+            is_switch = setting.kind is SettingKind.SWITCH
+            values[setting.argument] = True if is_switch else parse_setting(setting, text, now_ms)
+    return values
 
 
 def policy_command(command: Command, job: Job, config: Configuration, table: Table, read_ms: int) -> Command | Held:
@@ -57,7 +69,7 @@ def policy_command(command: Command, job: Job, config: Configuration, table: Tab
     if held_by is not None:
         return Held(held_by=held_by)
     rule = next(one for one in found.jobs if one.job == job.name)
-    arguments = _arguments(rule, read_ms)
+    arguments = call_values(rule.call, job, read_ms)
     given, wanted = _by_setting(command.arguments, job), _by_setting(arguments, job)
     more = [flag for flag in given if flag not in wanted]
     if more:
@@ -71,10 +83,6 @@ def policy_command(command: Command, job: Job, config: Configuration, table: Tab
         return Held(held_by=f"policy {policy!r} wants {said} of it now, and another {', '.join(others)} was asked for")
     observes = rule.mode is Mode.OBSERVE
     return msgspec.structs.replace(command, arguments=arguments, dry_run=command.dry_run or observes)
-
-
-def _arguments(rule: JobRule, now_ms: int) -> dict[str, Any]:
-    return parse_command([f"--table={rule.job}", *rule.call.arguments], rule.job, now_ms).arguments
 
 
 def _by_setting(arguments: Mapping[str, Any], job: Job) -> dict[str, tuple[SettingKind, Any]]:

@@ -5,7 +5,6 @@ and the one line of an error go to stderr. This is the only place that prints a 
 """
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -14,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import one_line
+from icekeep.errors import commands_reading, one_line, shown_command
 from icekeep.formats.machine import (
     LIMITED_POOL,
     POOL_VARIABLE,
@@ -24,21 +23,17 @@ from icekeep.formats.machine import (
     leave_pandas_out,
 )
 from icekeep.operations.arguments import (
-    CONFIG_SHOW,
     Command,
     OutputOptions,
-    flags_by_argument,
     named_command,
     output_options,
 )
-from icekeep.operations.command_run import CommandRun
 from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.logs import configure_logs, only_log_lines, say_error, say_traceback
 from icekeep.operations.console.looks import JSON
 from icekeep.operations.console.output import (
     format_json,
-    print_tables,
     require_directory,
     require_new_file,
     write_result_file,
@@ -47,14 +42,12 @@ from icekeep.operations.console.output import (
 from icekeep.operations.console.streams import separate_stderr
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
-from icekeep.operations.job_run import JobRun, known_catalogs
+from icekeep.operations.job_run import JobRun
 from icekeep.operations.jobs import Seams, resolve
 from icekeep.operations.listeners import chosen_format, listeners, notify, telemetry_settings
-from icekeep.operations.outcomes import FAILURE, PARTIAL, RunState, our_error, run_failure
-from icekeep.operations.policy_calls import HELD
+from icekeep.operations.outcomes import FAILURE, HELD, PARTIAL, RunState, run_failure
 from icekeep.operations.run_context import RunContext
 from icekeep.operations.runbooks import UNDELIVERED
-from icekeep.operations.shown.commands import CommandsOn, completed, with_commands_completed
 from icekeep.runs import INTERRUPTED
 from icekeep.runtime import Runtime
 from icekeep.settings import Job
@@ -127,7 +120,8 @@ class ProcessRun:
         log_format = chosen_format(output, settings)
         configure_logs(verbose=output.verbose, log_format=log_format)
         answer: CommandResult | None = None
-        with interrupts() as taken, only_log_lines() if log_format == JSON else nullcontext():
+        as_lines = only_log_lines() if log_format == JSON else nullcontext()
+        with interrupts() as taken, as_lines, commands_reading(config_words(output.conf)):
             try:
                 if isinstance(command, BaseException):
                     raise command
@@ -159,9 +153,9 @@ class ProcessRun:
             return status
 
     def _answer(self, command: Command, context: RunContext) -> CommandResult:
-        if command.name == CONFIG_SHOW:
-            return self._config(command, context)
         if command.name in COMMANDS:
+            from icekeep.operations.command_run import CommandRun
+
             spec = COMMANDS[command.name]
             outcome = CommandRun(command, spec, context).outcome()
             changes, shows, texts = spec.changes_tables, spec.for_people, spec.texts
@@ -175,56 +169,28 @@ class ProcessRun:
         about = " ".join(filter(None, (outcome.job, outcome.table or command.match)))
         words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
         if outcome.plan:
-            apply = shlex.join(["icekeep", "apply", outcome.plan.path, *config_words(command.conf)])
-            words += f"; the plan is in {outcome.plan.path}, and `{apply}` carries it out"
-        table = str(outcome.table) if outcome.table else None
+            words += f"; the plan is in {outcome.plan.path}, and `{shown_command('apply', outcome.plan.path)}` carries it out"
         for_people: Callable[[], Mapping[str, Any]] | None = None
         if shows is not None and outcome.status != HELD:
-            more = () if table is None or command.name in COMMANDS else (CommandsOn(table, command.conf),)
-
-            def for_people() -> Mapping[str, Any]:
-                shown: Mapping[str, Any] = with_commands_completed(
-                    resolve(shows)(outcome.result, *more), table, command.conf
-                )
-                return shown
-
+            more = () if command.name in COMMANDS or not outcome.table else (outcome.table,)
+            for_people = partial(resolve(shows), outcome.result, *more)
         text = partial(resolve(texts[command.output].make), outcome.result) if command.output in texts else None
         may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
-        document = with_commands_completed(plain_values(outcome), table, command.conf)
         # After an interrupt of which the outcome tells what was done, the status is what the signal asks for.
         number = context.interrupts.signal if outcome.status == INTERRUPTED else None
         return CommandResult(
             outcome.exit_status if number is None else 128 + number,
-            document,
+            plain_values(outcome),
             title=words,
             may_have_changed=may_have_changed,
             for_people=for_people,
             text=text,
         )
 
-    def _config(self, command: Command, context: RunContext) -> CommandResult:
-        from icekeep.operations.commands.config_show import show_config
-
-        state, runtime = self._state, self._runtime
-        state.start(command.name, command.arguments, runtime)
-        known = known_catalogs(command.conf, context.seams)
-        shown = show_config(known.config, known.all().values(), os.environ)
-        outcome = state.outcome("done", shown, runtime)
-        return CommandResult(outcome.exit_status, plain_values(outcome), title="configuration")
-
     def _failure(self, failure: BaseException, taken: Interrupts) -> CommandResult:
-        state, conf = self._state, self._output.conf
-        ended = run_failure(failure, taken.signal, state)
-        message = ended.error.message
-        ours = our_error(failure)
-        if ended.status != INTERRUPTED and ours is not None:
-            message = completed(state.named(ours.worded(flags_by_argument(self._asked_for or ""))), state.table, conf)
-            ended = msgspec.structs.replace(ended, error=msgspec.structs.replace(ended.error, message=message))
-        elif ended.status != INTERRUPTED:
-            message = f"unexpected error: {one_line(failure)}; please report it, --verbose shows more"
-        return CommandResult(
-            ended.exit_status, plain_values(state.error_document(self._asked_for, ended, self._runtime)), error=message
-        )
+        ended = run_failure(failure, taken.signal, self._state)
+        document = self._state.error_document(self._asked_for, ended, self._runtime)
+        return CommandResult(ended.exit_status, plain_values(document), error=ended.line)
 
 
 def _deliver(answer: CommandResult, output: OutputOptions) -> int:
@@ -271,5 +237,7 @@ def _print(answer: CommandResult, output: OutputOptions) -> None:
     elif answer.text is not None:
         write_text(answer.text(), sys.stdout)
     elif not answer.error:
+        from icekeep.operations.console.terminal import print_tables
+
         shown = answer.document["result"] if answer.for_people is None else answer.for_people()
         print_tables(answer.title, shown, sys.stdout, output.look)

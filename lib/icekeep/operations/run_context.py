@@ -11,7 +11,6 @@ from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.jobs import Seams
 from icekeep.operations.outcomes import RunState
-from icekeep.operations.shown.commands import CompletingListener
 from icekeep.runtime import Runtime
 
 
@@ -63,12 +62,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     shared: FleetContext | None = None
     spark: Callable[[], Any] | None = None
 
-    def in_run(self, conf: str | None) -> "RunContext":
-        """The same after the run has begun: its listener hears of which run everything is, and commands that can be copied.
-
-        Args:
-            conf: the configuration as it was given.
-        """
+    def in_run(self) -> "RunContext":
+        """The same after the run has begun: its listener hears of which run everything is."""
         assert self.state.run is not None
-        of_run = RunListener(self.state.run.run_id, self.listener, self.state)
-        return msgspec.structs.replace(self, listener=CompletingListener(of_run, self.state, conf))
+        return msgspec.structs.replace(self, listener=RunListener(self.state.run.run_id, self.listener, self.state))

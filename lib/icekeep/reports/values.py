@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from icekeep.decoding import from_json
-from icekeep.errors import UsageError, first_line
+from icekeep.errors import UsageError, first_line, shown_command
 from icekeep.health.values import FaultsCount, JobAdvice, TableHealth
 from icekeep.maintenance.history import GrowthPoint, TableTotals
 from icekeep.names import catalog_of
@@ -377,7 +377,7 @@ def _next(report: ReportResult) -> str:
     worst = next((one for one in report.tables if one.to_do), None)
     if worst is None:
         return "nothing"
-    return f"`icekeep report --table {worst.table}` says why, and what each job would do"
+    return f"`{shown_command('report', '--table', worst.table)}` says why, and what each job would do"
 
 
 def _reasons(one: TableHealth) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError
+from icekeep.errors import THIS_TABLE, InvalidTableError, NotFoundError, UnsupportedError, shown_command, table_at
 from icekeep.spec.partitioning import (
     PartitionSpec,
     last_assigned_field_id,
@@ -145,7 +145,7 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if spec_id not in known:
             spec = self.specs_by_id.get(spec_id)
             if spec is None:
-                raise InvalidTableError(f"the table at {self.location!r} has no partition spec {spec_id}")
+                raise InvalidTableError(f"{table_at(self.location)} has no partition spec {spec_id}")
             structs = [partition_type(replace(spec, fields=(f,)), self.schema_of(f.source_id)) for f in spec.fields]
             known[spec_id] = StructType(tuple(field for one in structs for field in one.fields))
         return known[spec_id]
@@ -195,8 +195,8 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         snapshot = self.snapshots_by_id.get(snapshot_id)
         if snapshot is None:
             raise NotFoundError(
-                f"the table at {self.location!r} has no snapshot {snapshot_id}; `icekeep history --table NAME --all` lists those "
-                "that it has",
+                f"{table_at(self.location)} has no snapshot {snapshot_id}; "
+                f"`{shown_command('history', '--table', THIS_TABLE, '--all')}` lists those that it has",
                 snapshot_id=snapshot_id,
             )
         return snapshot
@@ -209,7 +209,7 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if branch == MAIN:
             return self.current_snapshot
         others = f"; there is {', '.join(map(repr, sorted(self.refs)))}" if self.refs else ""
-        raise NotFoundError(f"the table at {self.location!r} has no branch or tag {branch!r}{others}", ref=branch)
+        raise NotFoundError(f"{table_at(self.location)} has no branch or tag {branch!r}{others}", ref=branch)
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
         """A snapshot, its parent and so on, as far as the table still has them."""

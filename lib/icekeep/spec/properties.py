@@ -13,7 +13,7 @@ from typing import TypeVar
 import mmh3
 import msgspec
 
-from icekeep.errors import PropertyError, UnsupportedError
+from icekeep.errors import PropertyError, UnsupportedError, argument
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
@@ -28,7 +28,7 @@ _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 def wrong_property(key: str, text: str, remedy: str) -> PropertyError:
     """The error for a value that a property cannot take; `remedy` completes "set ..."."""
-    return PropertyError(f"table property {key!r} is {text!r}; set {remedy}", property=key)
+    return PropertyError(f"table property {argument(repr(key))} is {text!r}; set {remedy}", property=key)
 
 
 def choice(properties: Mapping[str, str], key: str, default: str, choices: Mapping[str, V]) -> V:

@@ -19,6 +19,7 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
     argument,
+    shown_command,
 )
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.arrow.schema import iceberg_schema
@@ -281,7 +282,7 @@ def rollback_to_timestamp(table: Table, timestamp: Moment) -> Table:
     if snapshot is None:
         raise NotFoundError(
             f"the history of table {table.name!r} has no snapshot that is older than {format_time(before_ms)}; "
-            "`icekeep history --table NAME` lists its snapshots"
+            f"`{shown_command('history', '--table', table.full_name)}` lists its snapshots"
         )
     return rollback_to_snapshot(table, snapshot.snapshot_id)
 

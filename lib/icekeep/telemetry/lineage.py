@@ -7,39 +7,19 @@ the names that other integrations give them: where they lie, with the name in th
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from icekeep.errors import require_package
 from icekeep.events import Event, RunEnded, RunStarted
 from icekeep.names import split_name
-from icekeep.secrets import is_own_file
 from icekeep.storage.locations import AZURE, FILE, HDFS, STORES_OF_KEYS, parse_location, store_authority, store_kind
 from icekeep.telemetry.figures import ADDED_BYTES, ADDED_FILES, RunTally, is_done_well
 from icekeep.version import ICEKEEP_VERSION
 
-_FILE = "openlineage.yml"
 _PARENT, _ROOT = "OPENLINEAGE_PARENT_ID", "OPENLINEAGE_ROOT_PARENT_ID"
 _UUID_LENGTH = 36
 _INTERRUPTED = "interrupted"
-
-
-def is_asked_for(environ: Mapping[str, str], directory: Path) -> bool:
-    """Whether its client is configured, by the environment or by a file in `directory` or the user's home.
-
-    One in `directory` that another user made does not count: nobody has asked for it, and it says where runs are told of.
-    """
-    if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
-        return False
-    named = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
-    if any(environ.get(name) for name in named) or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in environ):
-        return True
-    home = environ.get("HOME")
-    here = directory / _FILE
-    if here.is_file() and not is_own_file(here):
-        return False
-    return here.is_file() or (bool(home) and Path(home or "", ".openlineage", _FILE).is_file())
 
 
 def new_client() -> Any:

@@ -24,15 +24,14 @@ from icekeep.events import (
     Warned,
 )
 from icekeep.spec.types import MINUTE_MS
+from icekeep.telemetry.asked import METRICS, TRACES, exporter_names
 from icekeep.telemetry.figures import Figure, Tallies, is_done_well
 from icekeep.version import ICEKEEP_VERSION
 
 _SCOPE = "icekeep"
-_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _SEND_EVERY_MS = MINUTE_MS
 _MAX_HELD = 512
 _UNITS = {"seconds": "s", "bytes": "By"}
-_TRACES, _METRICS = "traces", "metrics"
 _NANOSECONDS = 1_000_000
 
 
@@ -43,22 +42,6 @@ class Exporters(msgspec.Struct, frozen=True):
     metrics: tuple[Any, ...] = ()
 
 
-def is_asked_for(environ: Mapping[str, str]) -> bool:
-    """Whether the environment says that anything is to be sent."""
-    return any(exporter_names(signal, environ) for signal in (_TRACES, _METRICS))
-
-
-def exporter_names(signal: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The exporters of a signal, `traces` or `metrics`: those that are named, or `otlp` where an endpoint is."""
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return ()
-    named = environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip()
-    if named:
-        return tuple(name for name in map(str.strip, named.split(",")) if name and name != "none")
-    endpoints = (_ENDPOINT, f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
-    return ("otlp",) if any(environ.get(name, "").strip() for name in endpoints) else ()
-
-
 def configured_exporters(environ: Mapping[str, str]) -> Exporters:
     """The exporters that the environment asks for; each reads the rest of it itself.
 
@@ -66,7 +49,7 @@ def configured_exporters(environ: Mapping[str, str]) -> Exporters:
         UsageError: a package is not installed, or there is no such exporter.
     """
     require_package("opentelemetry.sdk", "otel", "opentelemetry-sdk")
-    return Exporters(*(tuple(_exporters(signal, environ)) for signal in (_TRACES, _METRICS)))
+    return Exporters(*(tuple(_exporters(signal, environ)) for signal in (TRACES, METRICS)))
 
 
 class OpenTelemetry:

@@ -13,6 +13,7 @@ TAKEN_FIRST = {
     CommandScope.NEW_TABLE: {"catalog", "identifier"},
     CommandScope.CATALOGS: {"catalogs", "catalog", "spark"},
     CommandScope.POLICIES: {"config", "catalogs", "opens", "catalog"},
+    CommandScope.CONFIGURATION: {"config", "catalogs", "environ"},
     CommandScope.NOTHING: set(),
     CommandScope.FLEET: set(),
     CommandScope.PLAN: {"command", "context"},
@@ -67,8 +68,8 @@ def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     assert ("--table" in out) is (is_about_one or is_about_tables)
     for name in COMMANDS[words].texts:
         assert name in out
-    where = () if COMMANDS[words].scope is CommandScope.NOTHING else ("--catalog", "--conf")
-    for flag in (*where, "--output", "--result-file", "--verbose"):
+    where = {CommandScope.NOTHING: (), CommandScope.CONFIGURATION: ("--conf",)}
+    for flag in (*where.get(COMMANDS[words].scope, ("--catalog", "--conf")), "--output", "--result-file", "--verbose"):
         assert flag in out
 
 

@@ -1,11 +1,25 @@
 from threading import Thread
 
+import msgspec
 import pytest
 
-from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, JobFailedError, OptionError, one_line
-from icekeep.operations.outcomes import describe_error, our_error
+from icekeep.errors import (
+    THIS_TABLE,
+    ConflictError,
+    IcekeepError,
+    InvalidTableError,
+    JobFailedError,
+    NotFoundError,
+    OptionError,
+    argument,
+    one_line,
+    shown_command,
+    table_at,
+)
+from icekeep.operations.outcomes import RunState, our_error, run_failure
 from icekeep.planning.spark.failures import known_error, spark_failed
 from kit.cases import for_each
+from kit.runtime import FakeRuntime
 
 FROM_AN_EXECUTOR = """An error occurred while calling o63.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times
@@ -63,15 +77,34 @@ def test_one_line_is_not_endless():
 
 
 def test_a_failure_is_described_for_machines():
-    assert describe_error(OptionError("x", given=0, expected="1")) == {
+    def described(failure):
+        return msgspec.to_builtins(run_failure(failure, None, RunState()).error)
+
+    assert described(OptionError("x", given=0, expected="1")) == {
         "kind": "option",
         "message": "option x is 0; give 1",
         "facts": {"option": "x", "given": "0", "expected": "1"},
         "help": "icekeep help option",
     }
     unexpected = {"kind": "unexpected", "message": "ValueError: boom", "help": "icekeep help unexpected"}
-    assert describe_error(ValueError("boom")) == unexpected
-    assert describe_error(ConflictError("x")) == {"kind": "conflict", "message": "x", "help": "icekeep help conflict"}
+    assert described(ValueError("boom")) == unexpected
+    assert described(ConflictError("x")) == {"kind": "conflict", "message": "x", "help": "icekeep help conflict"}
+
+
+def test_the_words_of_the_command_line_are_those_of_arguments_and_the_table_alone():
+    """Names that users gave, and that look like those of arguments or of the table, stay as they are."""
+    state = RunState(table="lake.db.a b", location="s3://b/t")
+    state.start("expire_snapshots", {}, FakeRuntime())
+    text = "there is no column 'older_than' in the table at 's3://b/t', older_than NAME"
+    error = NotFoundError(
+        f"{argument('older_than')}: {table_at('s3://b/t')} is old, {table_at('s3://b/u')} is not; {text}"
+    )
+    error.append(f"run `{shown_command('check', '--table', THIS_TABLE)}`")
+    assert run_failure(error, None, state).line == (
+        f"--older-than: table 'lake.db.a b' is old, the table at 's3://b/u' is not; {text}; "
+        "run `icekeep check --table 'lake.db.a b'`"
+    )
+    assert str(error).endswith("`icekeep check --table NAME`")
 
 
 def test_threads_that_the_system_does_not_start_are_told_with_what_limits_them(monkeypatch):

@@ -43,16 +43,7 @@ class Orphaned(FakeRuntime):
 
 
 def run(name, table="db.t", *, dry_run=False, runtime=None, seams=SEAMS, listener=SILENT, **arguments):
-    command = Command(
-        name=name,
-        conf=None,
-        output="json",
-        result_file=None,
-        verbose=False,
-        table=table,
-        dry_run=dry_run,
-        arguments=arguments,
-    )
+    command = Command(name=name, table=table, dry_run=dry_run, arguments=arguments)
     with interrupts() as taken:
         context = RunContext(seams=seams, listener=listener, interrupts=taken, runtime=runtime or FakeRuntime())
         return JobRun(command, JOBS[name], context).outcome()

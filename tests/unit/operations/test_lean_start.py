@@ -49,7 +49,15 @@ def test_a_small_compaction_imports_neither_pandas_nor_spark(words, call, before
     modules, answer = modules_of(call, *before, *words)
     assert '"rewritten_data_files_count": 9' in answer
     assert "pyarrow" in modules
-    assert not {name.partition(".")[0] for name in modules} & {"pandas", "pyspark", "py4j"}
+    assert not {name.partition(".")[0] for name in modules} & {"pandas", "pyspark", "py4j", "rich"}
+    unasked = (
+        "telemetry.otel",
+        "telemetry.lineage",
+        "telemetry.prometheus",
+        "operations.plan_files",
+        "operations.policy_calls",
+    )
+    assert not modules & {f"icekeep.{name}" for name in unasked}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--sort-order", "id", "--verify"]], ids=["binpack", "sort"])

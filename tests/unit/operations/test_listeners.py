@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from icekeep import cli
 from icekeep.errors import SafetyError
 from icekeep.operations import listeners as telling
-from icekeep.telemetry.guarded import guarded
+from icekeep.telemetry import guarded as sinks
 from kit import fake_jobs
 from kit.fake_jobs import FAILURES, JOBS, SEAMS
 from kit.http_sink import http_sink
@@ -37,7 +37,7 @@ def _world(tmp_path, monkeypatch):
     (tmp_path / "conf").mkdir()
     configure(tmp_path, "")
     # A machine that is busy with other tests may take seconds to import what is sent by.
-    monkeypatch.setattr(telling, "guarded", partial(guarded, patience_ms=60_000))
+    monkeypatch.setattr(sinks, "guarded", partial(sinks.guarded, patience_ms=60_000))
     with restored_logging():
         yield
 
@@ -223,10 +223,10 @@ IMPATIENT = """
 import sys, time
 from functools import partial
 from icekeep import cli
-from icekeep.operations import listeners as telling
+from icekeep.telemetry import guarded as sinks
 from kit.fake_jobs import JOBS, SEAMS
 
-telling.guarded = partial(telling.guarded, patience_ms=700)
+sinks.guarded = partial(sinks.guarded, patience_ms=700)
 began = time.monotonic()
 status = cli.main(sys.argv[1:], jobs=JOBS, seams=SEAMS)
 print(time.monotonic() - began)
@@ -319,7 +319,7 @@ def test_nothing_is_started_where_nothing_is_asked_for(monkeypatch, capsys):
     def never(*_):
         raise AssertionError("a thread for nobody")
 
-    monkeypatch.setattr(telling, "guarded", never)
+    monkeypatch.setattr(sinks, "guarded", never)
     assert run(*COMPACT) == 0
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x")
     assert run("config", "show") == 0

@@ -108,15 +108,13 @@ def test_a_job_that_fails_since_the_jvm_is_gone_is_tried_again_and_does_not_coun
 
 @pytest.mark.slow
 def test_a_job_that_fails_before_it_begins_names_no_run(lake, capsys, monkeypatch):
-    def refuse(words, *_):
-        raise UsageError(f"{words[0]} is wrong")
+    def refuse(command, *_):
+        raise UsageError(f"{command.table} is wrong")
 
-    monkeypatch.setattr(maintain_verb, "parse_command", refuse)
+    monkeypatch.setattr(one_of_many, "JobRun", refuse)
     _, document, _ = run(capsys, "--match", "db.a")
     jobs = document["result"]["tables"][0]["jobs"]
-    assert {(job["status"], job["run_id"], job["why"]) for job in jobs} == {
-        ("failed", None, "--table=local.db.a is wrong")
-    }
+    assert {(job["status"], job["run_id"], job["why"]) for job in jobs} == {("failed", None, "local.db.a is wrong")}
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,7 @@ def test_of_a_night_what_needs_attention_is_named():
 
 
 def test_of_a_job_on_the_tables_of_a_pattern_those_that_need_somebody_are_named():
-    failed = {"error_kind": "safety", "error_message": "no (icekeep help safety)"}
+    failed = {"error_kind": "safety", "error_message": "no"}
     well = {"error_kind": None, "error_message": None}
     result = {
         "tables_count": 3,

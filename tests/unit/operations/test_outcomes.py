@@ -57,7 +57,7 @@ def test_commits_are_counted_as_they_land():
     state.start("compact", {}, FakeRuntime())
     context = RunContext(seams=SEAMS, listener=SILENT, interrupts=Interrupts(), runtime=FakeRuntime(), state=state)
     for number in range(2):
-        context.in_run(None).listener.on(SnapshotCommitted("db.t", number, "m"))
+        context.in_run().listener.on(SnapshotCommitted("db.t", number, "m"))
     assert state.commits_count == 2
 
 

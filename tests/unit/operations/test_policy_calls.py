@@ -11,10 +11,17 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.operations import policy_calls
+from icekeep.operations.arguments import MAPPINGS, parse_command
+from icekeep.operations.configuration.setting_values import setting_arguments
+from icekeep.operations.jobs import JOBS, POLICY_JOBS
+from icekeep.operations.policy_calls import call_values
+from icekeep.policies.values import JobCall
 from icekeep.runtime import SYSTEM
+from icekeep.settings import SettingKind
 from icekeep.spec.types import MINUTE_MS
 from icekeep.tables.verbs import append, create_table
 from kit import fake_jobs
+from kit.cases import for_each
 from kit.runtime import FakeRuntime
 
 pytestmark = pytest.mark.slow
@@ -275,3 +282,28 @@ def test_a_wrong_schedule_of_the_defaults_is_that_of_the_policies_that_have_none
     assert (status, found["status"]) == (0, "done")
     status, found = call("expire_snapshots", "cat", "crude")
     assert (status, found["error"]["facts"]["key_path"]) == (2, "defaults.schedule")
+
+
+@for_each("job", [JOBS[name] for name in POLICY_JOBS])
+def test_what_a_policy_says_means_what_the_same_words_mean_on_a_command_line(job):
+    """Every setting of every job."""
+    texts = {
+        SettingKind.SWITCH: "true",
+        SettingKind.TIME: "7d",
+        SettingKind.AGE: "36h",
+        SettingKind.DAYS: "3d",
+        SettingKind.NUMBER: "7",
+        SettingKind.NUMBER_OR_ALL: "All",
+        SettingKind.IDS: "1, 2",
+        SettingKind.NAMES: "db.`a,b`, db.c",
+        SettingKind.LOCATIONS: "s3://b/a,1, s3://b/c",
+        SettingKind.FILTER: "a = '--x=1'",
+        SettingKind.MANIFEST_FILTER: "manifest_length < 7",
+    }
+    words = []
+    for setting in job.settings:
+        for name in ("a", "b.c") if setting.kind in MAPPINGS else ("",):
+            words += setting_arguments(setting, texts.get(setting.kind, "-x=y"), name)
+    asked = parse_command(["--table=t", *words], job.name, 12345)
+    assert call_values(JobCall(job.name, tuple(words)), job, 12345) == asked.arguments
+    assert len(asked.arguments) == len(job.settings)

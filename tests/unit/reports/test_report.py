@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from contracts.job_contract import KEYS, keys_of
 from icekeep.errors import NotFoundError, UnavailableError, UsageError
 from icekeep.health.prices import Prices
-from icekeep.operations.console.output import format_json, print_tables
+from icekeep.operations.console.output import format_json
+from icekeep.operations.console.terminal import print_tables
 from icekeep.operations.console.values import plain_values
 from icekeep.reports.job import OUT_OF_REACH_MAX, report
 from icekeep.reports.prometheus import prometheus_text

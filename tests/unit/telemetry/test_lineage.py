@@ -8,8 +8,9 @@ from openlineage.client import OpenLineageClient
 from icekeep.errors import UsageError
 from icekeep.events import InRun, RunEnded, RunStarted, StepStarted
 from icekeep.maintenance.compact.options import RewriteDataFilesResult
-from icekeep.telemetry import lineage
-from icekeep.telemetry.lineage import OpenLineage, dataset_name, is_asked_for, new_client
+from icekeep.telemetry import asked
+from icekeep.telemetry.asked import lineage_is_asked_for
+from icekeep.telemetry.lineage import OpenLineage, dataset_name, new_client
 from kit.cases import for_each
 from kit.http_sink import http_sink
 
@@ -170,26 +171,26 @@ def test_a_table_is_named_by_where_it_lies(location, name):
 
 def test_a_file_of_another_user_in_this_directory_does_not_ask_for_it(tmp_path, monkeypatch):
     (tmp_path / "openlineage.yml").write_text("transport: {type: http, url: 'https://elsewhere'}")
-    assert is_asked_for({}, tmp_path)
-    monkeypatch.setattr(lineage, "is_own_file", lambda _: False)
-    assert not is_asked_for({}, tmp_path)
-    assert is_asked_for({"OPENLINEAGE_URL": "http://x"}, tmp_path)
+    assert lineage_is_asked_for({}, tmp_path)
+    monkeypatch.setattr(asked, "is_own_file", lambda _: False)
+    assert not lineage_is_asked_for({}, tmp_path)
+    assert lineage_is_asked_for({"OPENLINEAGE_URL": "http://x"}, tmp_path)
 
 
 def test_when_it_is_asked_for(tmp_path):
     home = tmp_path / "home"
     (home / ".openlineage").mkdir(parents=True)
     environ = {"HOME": str(home)}
-    assert not is_asked_for(environ, tmp_path)
-    assert is_asked_for({"OPENLINEAGE_URL": "http://x"}, tmp_path)
-    assert is_asked_for({"OPENLINEAGE__TRANSPORT__TYPE": "console"}, tmp_path)
-    assert is_asked_for({"OPENLINEAGE_CONFIG": "x.yml"}, tmp_path)
-    assert not is_asked_for({"OPENLINEAGE_URL": "http://x", "OPENLINEAGE_DISABLED": "True"}, tmp_path)
-    assert not is_asked_for({"OPENLINEAGE_NAMESPACE": "x"}, tmp_path)
+    assert not lineage_is_asked_for(environ, tmp_path)
+    assert lineage_is_asked_for({"OPENLINEAGE_URL": "http://x"}, tmp_path)
+    assert lineage_is_asked_for({"OPENLINEAGE__TRANSPORT__TYPE": "console"}, tmp_path)
+    assert lineage_is_asked_for({"OPENLINEAGE_CONFIG": "x.yml"}, tmp_path)
+    assert not lineage_is_asked_for({"OPENLINEAGE_URL": "http://x", "OPENLINEAGE_DISABLED": "True"}, tmp_path)
+    assert not lineage_is_asked_for({"OPENLINEAGE_NAMESPACE": "x"}, tmp_path)
     (home / ".openlineage" / "openlineage.yml").write_text("transport: {type: console}")
-    assert is_asked_for(environ, tmp_path)
+    assert lineage_is_asked_for(environ, tmp_path)
     (tmp_path / "openlineage.yml").write_text("transport: {type: console}")
-    assert is_asked_for({}, tmp_path)
+    assert lineage_is_asked_for({}, tmp_path)
 
 
 @pytest.mark.server

@@ -21,7 +21,8 @@ from icekeep.events import (
     Warned,
 )
 from icekeep.maintenance.compact.options import RewriteDataFilesResult
-from icekeep.telemetry.otel import Exporters, OpenTelemetry, configured_exporters, exporter_names, is_asked_for
+from icekeep.telemetry.asked import exporter_names, otel_is_asked_for
+from icekeep.telemetry.otel import Exporters, OpenTelemetry, configured_exporters
 from kit.cases import for_each
 from kit.http_sink import http_sink
 
@@ -221,7 +222,7 @@ def test_what_cannot_be_sent_is_an_error_of_one_line():
 def test_what_the_environment_asks_for(environ, traces, metrics):
     assert exporter_names("traces", environ) == traces
     assert exporter_names("metrics", environ) == metrics
-    assert is_asked_for(environ) is bool(traces or metrics)
+    assert otel_is_asked_for(environ) is bool(traces or metrics)
 
 
 def test_an_exporter_that_is_not_there_is_named():

@@ -15,7 +15,7 @@ import msgspec
 from icekeep.commit.attempt import Attempt, Gatherer
 from icekeep.commit.manifests import LastingKey, LiveFilesQuestion, ManifestReader, manifest_key
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError
+from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError, table_at
 from icekeep.spec.collections import growing
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata, has_been_current_since, is_ancestor
@@ -147,7 +147,7 @@ def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Exp
     kept_count = len(planned.snapshot_ids - expired.snapshot_ids) + len(planned.ref_names - expired.ref_names)
     if kept_count:
         raise ConflictError(
-            f"the table at {base.location!r} has changed: {kept_count} of the snapshots and references that were to expire must "
+            f"{table_at(base.location)} has changed: {kept_count} of the snapshots and references that were to expire must "
             "stay",
             kept_count=kept_count,
         )
@@ -161,7 +161,7 @@ def _unused_as_planned(base: TableMetadata, expired: Expired, expected: Expired)
     used_count = len(schema_ids - expired.schema_ids) + len(spec_ids - expired.spec_ids)
     if used_count:
         raise ConflictError(
-            f"the table at {base.location!r} has changed: {used_count} of the schemas and partition specs that were to go "
+            f"{table_at(base.location)} has changed: {used_count} of the schemas and partition specs that were to go "
             f"{'is' if used_count == 1 else 'are'} in use",
             used_count=used_count,
         )
@@ -214,7 +214,7 @@ class CreateBranchOfEmptyTable(msgspec.Struct, frozen=True, kw_only=True):
             raise ref_exists(self.name, current)
         if base.current_snapshot_id is not None:
             # The caller saw no snapshot on main, and must choose where the branch starts.
-            raise ConflictError(f"the table at {base.location!r} is no longer empty; create the branch again")
+            raise ConflictError(f"{table_at(base.location)} is no longer empty; create the branch again")
         ref = SnapshotRef(
             snapshot_id=attempt.snapshot_id,
             type="branch",
@@ -389,7 +389,7 @@ def no_such_ref(base: TableMetadata, name: str, kind: str) -> NotFoundError:
     """The error for a missing reference; it lists the existing ones of the kind."""
     others = ", ".join(repr(n) for n, ref in sorted(base.refs.items()) if ref.type in kind)
     return NotFoundError(
-        f"the table at {base.location!r} has no {kind} {name!r}{f'; there is {others}' if others else ''}", ref=name
+        f"{table_at(base.location)} has no {kind} {name!r}{f'; there is {others}' if others else ''}", ref=name
     )
 
 

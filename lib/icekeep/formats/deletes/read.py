@@ -182,7 +182,7 @@ def delete_write_options(
         if key not in own:
             raise
         named = _DELETE_PREFIX + key.removeprefix(_PREFIX)
-        raise PropertyError(error.message.replace(repr(key), repr(named)), property=named) from None
+        raise PropertyError(error.worded({repr(key): repr(named)}), property=named) from None
     # Small row groups: a reader of the deletes of one data file skips the others.
     return msgspec.structs.replace(options, row_group_arrow_bytes=_ROW_GROUP_ARROW_BYTES)
 

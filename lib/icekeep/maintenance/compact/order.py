@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from icekeep.errors import IcekeepBug, InvalidTableError, OptionError, UnsupportedError, UsageError, argument
+from icekeep.errors import IcekeepBug, InvalidTableError, OptionError, UnsupportedError, UsageError, argument, table_at
 from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.intervals import Intervals, Mask, Places
@@ -121,7 +121,7 @@ def chosen_strategy(
 def _by_table_order(metadata: TableMetadata) -> Strategy:
     order = metadata.sort_order
     if not order.fields:
-        raise UsageError(f"the table at {metadata.location!r} has no sort order; give one as {argument('sort_order')}")
+        raise UsageError(f"{table_at(metadata.location)} has no sort order; give one as {argument('sort_order')}")
     for field in order.fields:
         if isinstance(field.transform, UnknownTransform):
             raise UnsupportedError(

@@ -17,7 +17,6 @@ are.
 
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ from icekeep.errors import (
     UnavailableError,
     UsageError,
     and_more,
+    shown_command,
 )
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.delete.garbage import UNREADABLE, Garbage
@@ -373,7 +373,7 @@ def delete_draft(directory: str, storage: Storage) -> None:
 
 def restore_command(table: Table, run: str) -> str:
     """The command that brings back what a run has removed of a table."""
-    return shlex.join(["icekeep", "restore", "--table", table.full_name, "--run", run])
+    return shown_command("restore", "--table", table.full_name, "--run", run)
 
 
 def _digest(kind: str, location: str) -> int:
@@ -671,7 +671,8 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
                 return plan
         raise NotFoundError(
             f"there is nothing to restore for table {table.full_name!r}{_known(plans)}; a compaction is undone by "
-            "`icekeep rollback --table NAME --snapshot-id ID`, and `icekeep history --table NAME` shows the snapshot before it"
+            f"`{shown_command('rollback', '--table', table.full_name, '--snapshot-id', 'ID')}`, and "
+            f"`{shown_command('history', '--table', table.full_name)}` shows the snapshot before it"
         )
     is_name = "/" not in run and run not in ("", ".", "..")
     for above in (trash_directory(table.metadata), plans_directory(table.metadata)) if is_name else ():

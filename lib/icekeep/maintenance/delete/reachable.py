@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.metadata_files import HINT, unknown_names
-from icekeep.errors import InvalidTableError, NotFoundError, SafetyError
+from icekeep.errors import InvalidTableError, NotFoundError, SafetyError, table_at
 from icekeep.maintenance.delete.locations import table_locations
 from icekeep.planning.decoder import chosen_decoder
 from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, decode, in_threads
@@ -545,7 +545,7 @@ def refuse_if_gc_is_disabled(table: Table) -> None:
         )
     if not is_gc_enabled(metadata):
         raise SafetyError(
-            f"the table at {metadata.location!r} has gc.enabled={metadata.properties['gc.enabled']}: "
+            f"{table_at(metadata.location)} has gc.enabled={metadata.properties['gc.enabled']}: "
             "its files may belong to other tables too, so nothing is expired or deleted; if they do not, set it to true"
         )
 

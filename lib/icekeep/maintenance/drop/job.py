@@ -25,6 +25,7 @@ from icekeep.errors import (
     UsageError,
     argument,
     reason_of,
+    shown_command,
 )
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.maintenance.check.metadata import last_sound
@@ -70,6 +71,7 @@ from icekeep.maintenance.jobs import JobResult, PlannedRequest, takes
 from icekeep.maintenance.plans import TABLE, ExactPlan, PlanLine
 from icekeep.maintenance.preconditions import moved
 from icekeep.maintenance.rewrite.run import run_name
+from icekeep.names import full_name
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.rendered import Rendered
 from icekeep.runs import Run
@@ -419,10 +421,11 @@ def _written(run: DeletionRun, draft: PlanDraft, directory: str) -> tuple[Classi
 
 
 def _way_out(table: Table, metadata_location: str) -> str:
-    register = f"icekeep register --table {table.full_name} --metadata-location {metadata_location}"
+    register = shown_command("register", "--table", table.full_name, "--metadata-location", metadata_location)
+    purge = shown_command("drop", "--table", table.full_name, "--purge")
     return (
         f"the table's credentials do not reach {purges_directory(table)!r}, where later purges look for plans, so none finishes "
-        f"this one; run `{register}`, then `icekeep drop --table {table.full_name} --purge`; where only the server has "
+        f"this one; run `{register}`, then `{purge}`; where only the server has "
         "credentials for that file, it is registered with keys for the store in the catalog's properties"
     )
 
@@ -501,7 +504,8 @@ def drop_unreadable(
     # There is no uuid to compare where the file cannot be read: its location says that it is still this table.
     location = catalog.drop(identifier, metadata_location=meant) or meant
     left = _left(catalog.storage if pointer is None else pointer.storage, location)
-    back = "run `icekeep register --table NAME --metadata-location {}` to take it back as it was then"
+    words = ("register", "--table", full_name(catalog.name, identifier), "--metadata-location", *left.sound[:1])
+    back = f"run `{shown_command(*words)}` to take it back as it was then"
     request.listener.on(Warned(_warning(identifier, "is dropped", error, left, back)))
     return DropResult(
         unreadable_files=left.unreadable,
@@ -518,7 +522,7 @@ def plan_drop_unreadable(
     """Say what `drop_unreadable` would do; raises what it raises before it drops."""
     request, pointer = _asked(catalog, identifier, error, arguments)
     left = _Left() if pointer is None else _left(pointer.storage, pointer.metadata_location)
-    back = "the newest sound metadata file is {}"
+    back = f"the newest sound metadata file is {quote(next(iter(left.sound), ''))}"
     request.listener.on(Warned(_warning(identifier, "would be dropped", error, left, back)))
     return DropPlan(is_purged=False, unreadable_files=left.unreadable, sound_metadata=left.sound)
 
@@ -585,9 +589,9 @@ def _left(storage: Storage, location: str | None) -> _Left:
 
 
 def _warning(identifier: Identifier, done: str, error: InvalidTableError, left: _Left, back: str) -> str:
-    """What the operator is warned of; `back` has `{}` where the newest sound metadata file is named."""
+    """What the operator is warned of; `back` is said where a sound metadata file was found."""
     if left.sound:
-        rest = back.format(quote(left.sound[0]))
+        rest = back
     elif left.unreadable:
         rest = f"no sound metadata file was found in {left.unreadable[0].rpartition('/')[0]!r}"
     else:

@@ -11,17 +11,12 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import ExpressionError, NotFoundError, UsageError, argument
+from icekeep.errors import ExpressionError, NotFoundError, UsageError, argument, table_at
 from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.plans import SavedPlan
-from icekeep.planning.scan.plan import (
-    bound_filter,
-    data_manifests,
-    refuse_encrypted,
-    select_manifests,
-)
+from icekeep.planning.scan.plan import bound_filter, data_manifests, refuse_encrypted, select_manifests
 from icekeep.planning.transcode import PartitionPart, SortPart, sort_parts
 from icekeep.settings import ALL, is_all
 from icekeep.spec.filters.binding import bind, is_comparable
@@ -305,6 +300,6 @@ def _spec_ids(metadata: TableMetadata, spec_id: int | str | None) -> tuple[int, 
     if number not in metadata.specs_by_id:
         specs = ", ".join(map(str, sorted(metadata.specs_by_id)))
         raise NotFoundError(
-            f"the table at {metadata.location!r} has no partition spec {number}; it has {specs}", spec_id=number
+            f"{table_at(metadata.location)} has no partition spec {number}; it has {specs}", spec_id=number
         )
     return (number,)

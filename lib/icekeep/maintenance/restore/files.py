@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, SafetyError, UnavailableError, and_more
+from icekeep.errors import THIS_TABLE, IcekeepError, SafetyError, UnavailableError, and_more, shown_command
 from icekeep.events import Listener, StepAdvanced
 from icekeep.maintenance.delete.garbage import held_against
 from icekeep.maintenance.delete.kept import paths_of_other_plans
@@ -162,8 +162,8 @@ def check_targets(work: Returning, spark: SparkSource) -> Returned:
         first = found.missing.first
         raise SafetyError(
             f"cannot restore run {plan.run!r}: {counted_doing(found.missing.count, 'files', 'are')} neither in its trash nor in "
-            f"their places, {first[0]!r} among them; if a later run has them in its trash, restore that one first (`icekeep "
-            "restore --table NAME --list`), else they are gone; nothing was restored",
+            f"their places, {first[0]!r} among them; if a later run has them in its trash, restore that one first "
+            f"(`{shown_command('restore', '--table', THIS_TABLE, '--list')}`), else they are gone; nothing was restored",
             locations=[*first],
         )
     return found
@@ -340,9 +340,9 @@ def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table, spark: 
     if missing:
         raise SafetyError(
             f"cannot restore run {plan.run!r}: its snapshots need {counted(len(missing), 'files')} that later runs have "
-            "removed, or are "
-            f"about to remove, {missing[0]!r} among them; restore later runs first, the newest before the others (`icekeep "
-            "restore --table NAME --list`); where there is none the files are gone; no snapshot was restored",
+            f"removed, or are about to remove, {missing[0]!r} among them; restore later runs first, the newest before the others "
+            f"(`{shown_command('restore', '--table', table.full_name, '--list')}`); where there is none the files are gone; no "
+            "snapshot was restored",
             locations=missing[:100],
         )
 

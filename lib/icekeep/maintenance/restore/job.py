@@ -30,6 +30,7 @@ from icekeep.errors import (
     UsageError,
     argument,
     reason_of,
+    shown_command,
 )
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, unfailing
 from icekeep.maintenance.delete.kept import plans_that_share
@@ -145,8 +146,8 @@ def take_back(table: Table, run: str, listener: Listener, *, dry_run: bool) -> R
     moves = [*_moves(metadata, run)]
     if not moves:
         why = (
-            "going back to a snapshot before it would lose the commits after it; see `icekeep history --table NAME`, and "
-            "`icekeep rollback` if that is meant"
+            "going back to a snapshot before it would lose the commits after it; see "
+            f"`{shown_command('history', '--table', table.full_name)}`, and `icekeep rollback` if that is meant"
             if [*_others_with(metadata, run, ())]
             else "it was taken back before, or its branch was dropped"
         )
@@ -280,7 +281,8 @@ def restore(
                 raise
             raise ClaimedError(
                 f"run {plan.run!r} cannot be restored: another run has just finished with it, so it was restored, or its files "
-                "are deleted; no snapshot was restored by this run; see `icekeep restore --table NAME --list`"
+                "are deleted; no snapshot was restored by this run; see "
+                f"`{shown_command('restore', '--table', table.full_name, '--list')}`"
             ) from error
 
 

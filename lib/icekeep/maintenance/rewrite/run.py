@@ -45,6 +45,7 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
     reason_of,
+    shown_command,
 )
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.rewrite.alive import Heartbeat
@@ -110,7 +111,8 @@ def retry_with_replan(
         if before and was_alone:
             raise InvalidTableError(
                 f"cannot commit the plan for {what()} of {table.name!r}: {refusal.message}; nobody else has changed the table, "
-                "so its metadata contradicts itself; run `icekeep check --table NAME --deep` to find where",
+                "so its metadata contradicts itself; run "
+                f"`{shown_command('check', '--table', table.full_name, '--deep')}` to find where",
                 location=table.metadata_location,
             ) from refusal
         if number > policy.num_retries:

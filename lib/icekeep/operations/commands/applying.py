@@ -15,12 +15,10 @@ from icekeep.operations.arguments import Command
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.job_run import JobRun, parse_arguments
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.outcomes import Outcome
+from icekeep.operations.outcomes import AppliedBefore, Outcome, PlanWritten
 from icekeep.operations.plan_files import (
-    AppliedBefore,
     ApplyResult,
     PlanSource,
-    PlanWritten,
     absolute_arguments,
     applied_before,
     dropped_before,
@@ -38,9 +36,6 @@ def apply_command(command: Command, context: RunContext, file: str, dry_run: boo
     own = Command(
         name=job.name,
         conf=command.conf,
-        output=command.output,
-        result_file=None,
-        verbose=command.verbose,
         catalog=command.catalog,
         # The configuration may call the catalog otherwise by now.
         table=plan.head.table if command.catalog is None else without_catalog(plan.head.table),

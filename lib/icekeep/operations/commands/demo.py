@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, commands_reading
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import TableHealth
 from icekeep.operations.commands.report import open_in_browser, report_over
@@ -72,7 +72,10 @@ def demo(*, directory: str, in_browser: bool = False, listener: Listener = SILEN
         in_browser: whether a browser is asked to show the report, without waiting for it.
     """
     where = Path(directory).absolute()
-    with new_playground(where, STATES, listener=listener) as config:
+    with (
+        new_playground(where, STATES, listener=listener) as config,
+        commands_reading(config_words(str(config))),
+    ):
         found = report_over(
             lambda: configured_catalogs(str(config)), CATALOG, None, match="**", histories=True, listener=listener
         )

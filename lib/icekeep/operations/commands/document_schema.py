@@ -13,15 +13,12 @@ import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.fleet.values import MatchedTables
-from icekeep.operations.arguments import CONFIG_SHOW
 from icekeep.operations.command_specs import COMMANDS
-from icekeep.operations.commands.config_show import ConfigShown
 from icekeep.operations.configuration.editor_schema import configuration_schema
 from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.misspelt import LISTED, validate_choice
-from icekeep.operations.outcomes import SCHEMA_VERSION, ErrorDocument, Outcome
-from icekeep.operations.policy_calls import Held
+from icekeep.operations.outcomes import SCHEMA_VERSION, ErrorDocument, Held, Outcome
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _DEFS = "#/$defs/{name}"
@@ -49,7 +46,7 @@ def schema(*, job: str | None = None, configuration: bool = False) -> SchemaShow
 
 
 def _schema_of(job: str | None) -> SchemaShown:
-    known = [*JOBS, *COMMANDS, CONFIG_SHOW]
+    known = [*JOBS, *COMMANDS]
     if job is not None:
         validate_choice(job, known, "job or command", LISTED)
     names = known if job is None else [job]
@@ -90,8 +87,6 @@ def _outcome_of(name: str, results: list[dict[str, Any]], components: Mapping[st
 
 def result_types(name: str) -> Iterable[Any]:
     """What a job or command may have as `result`."""
-    if name == CONFIG_SHOW:
-        return [ConfigShown]
     if name in COMMANDS:
         verb = COMMANDS[name]
         if verb.returns is not None:

@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table
-from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more, argument
+from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more, argument, commands_reading
 from icekeep.events import SILENT, Listener, Warned, unfailing
 from icekeep.fleet import job as fleet_job
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables
 from icekeep.fleet.overview import ScanSettings, Scope, counted
 from icekeep.fleet.values import Assignment, DueList, JobOutcome, JobStatus, MaintainResult
 from icekeep.names import catalog_of
-from icekeep.operations.arguments import Command, parse_command
+from icekeep.operations.arguments import Command
 from icekeep.operations.command_run import CommandRun
 from icekeep.operations.command_specs import COMMANDS
-from icekeep.operations.commands.matching import OneOfMany, TableJob, failing_with
+from icekeep.operations.commands.matching import OneOfMany, failing_with
 from icekeep.operations.commands.policy import validate_options
 from icekeep.operations.commands.tables import for_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern, find_table
@@ -33,7 +33,7 @@ from icekeep.operations.interrupts import JobInterrupts, passing_on
 from icekeep.operations.job_run import Session, known_catalogs, place_of, spark_properties, with_watchdog
 from icekeep.operations.jobs import JOBS, SEAMS, resolve
 from icekeep.operations.outcomes import Outcome
-from icekeep.operations.policy_calls import require_policy
+from icekeep.operations.policy_calls import call_values, require_policy
 from icekeep.operations.recording import RecordDestination, recorded, records_of
 from icekeep.operations.run_context import RunContext
 from icekeep.planning.memory import Memory
@@ -85,20 +85,12 @@ def maintain_over(command: Command, context: RunContext) -> Outcome:
         recordings = [records.enter_context(recorded(state, place, context)) for place in places]
         for one in recordings:
             one.start()
-        fleet = _fleet(command, Opened(catalogs, asked, session), context)
+        fleet = _FleetRun(command, catalogs, asked, session, context).fleet(options)
         result = result_of(fleet, options, is_dry_run=command.dry_run)
         outcome = state.outcome(result.status, result, context.runtime, is_dry_run=command.dry_run)
         for one in recordings:
             one.finish(outcome)
     return outcome
-
-
-class Opened(NamedTuple):
-    """What a run goes by: the catalogs, with the configuration, what is asked of them, and what starts Spark."""
-
-    catalogs: Catalogs
-    asked: "MaintainScope"
-    session: Session
 
 
 class MaintainScope(NamedTuple):
@@ -115,54 +107,49 @@ def result_of(fleet: Fleet, options: FleetOptions, *, is_dry_run: bool) -> Maint
     return fleet_job.plan_maintain(fleet) if is_dry_run else fleet_job.maintain(fleet)
 
 
-def _fleet(command: Command, by: Opened, context: RunContext) -> Fleet:
-    options, config = FleetOptions(**command.arguments), by.catalogs.config
-    stop = threading.Event()
-    interrupts = JobInterrupts(stop)
-    opens: Any = resolve(context.seams.open_catalog)
-    opened, not_opened = for_each_catalog(by.asked.chosen, partial(opens, runtime=interrupts.runtime(context.runtime)))
-    by_name = {catalog.name: catalog for catalog in opened}
-    records = {one.name: _records_of(config, one, context) for one in by.asked.chosen if one.name in by_name}
-    memory, run = Memory(), context.state.run
-    assert run is not None
-    return Fleet(
-        run_id=run.run_id,
-        catalogs=tuple((catalog, records[catalog.name]) for catalog in opened),
-        not_opened=tuple(not_opened),
-        notes=(*by.asked.notes, *_notes(records)),
-        settings=ScanSettings(
-            rules=config.rules,
-            scope=by.asked.scope,
-            resolve=partial(_resolved, config.rules),
-            memory=memory,
-            spark=by.session.started,
-            prices=config.prices,
-            listener=context.listener,
-            slots=partial(expected_slots, cache(partial(spark_properties, context.seams))),
-            config=config_words(config.path),
-        ),
-        run_call=_Calls(command, context, by, memory, interrupts),
-        runtime=context.runtime,
-        stop=stop,
-        workers=options.workers,
-        max_ms=None if options.max_minutes is None else options.max_minutes * MINUTE_MS,
-        max_bytes=options.max_bytes,
-    )
-
-
-class _Calls:
-    """Runs jobs on tables as their own commands do, each in the thread that asks."""
+class _FleetRun:
+    """One run over the tables of catalogs: each job is run as its own command runs it, in the thread that asks."""
 
     def __init__(
-        self, command: Command, context: RunContext, by: Opened, memory: Memory, interrupts: JobInterrupts
+        self, command: Command, catalogs: Catalogs, asked: MaintainScope, session: Session, context: RunContext
     ) -> None:
-        self._command, self._context, self._rules = command, context, by.catalogs.config.rules
-        self._memory, self._interrupts = memory, interrupts
-        self._one_of_many = OneOfMany(by.catalogs, by.session)
-        run = context.state.run
-        self._parent_id = None if run is None else run.run_id
+        self._command, self._config, self._asked = command, catalogs.config, asked
+        self._session, self._context = session, context
+        self._memory, self._stop = Memory(), threading.Event()
+        self._interrupts, self._one_of_many = JobInterrupts(self._stop), OneOfMany(catalogs, session)
+        assert context.state.run is not None
+        self._run_id = context.state.run.run_id
 
-    def __call__(self, assignment: Assignment) -> JobOutcome:
+    def fleet(self, options: FleetOptions) -> Fleet:
+        context, config, asked = self._context, self._config, self._asked
+        opens: Any = partial(resolve(context.seams.open_catalog), runtime=self._interrupts.runtime(context.runtime))
+        opened, not_opened = for_each_catalog(asked.chosen, opens)
+        by_name = {catalog.name: catalog for catalog in opened}
+        records = {one.name: _records_of(config, one, context) for one in asked.chosen if one.name in by_name}
+        return Fleet(
+            run_id=self._run_id,
+            catalogs=tuple((catalog, records[catalog.name]) for catalog in opened),
+            not_opened=tuple(not_opened),
+            notes=(*asked.notes, *_notes(records)),
+            settings=ScanSettings(
+                rules=config.rules,
+                scope=asked.scope,
+                resolve=partial(_resolved, config.rules),
+                memory=self._memory,
+                spark=self._session.started,
+                prices=config.prices,
+                listener=context.listener,
+                slots=partial(expected_slots, cache(partial(spark_properties, context.seams))),
+            ),
+            run_call=self._run_call,
+            runtime=context.runtime,
+            stop=self._stop,
+            workers=options.workers,
+            max_ms=None if options.max_minutes is None else options.max_minutes * MINUTE_MS,
+            max_bytes=options.max_bytes,
+        )
+
+    def _run_call(self, assignment: Assignment) -> JobOutcome:
         with self._interrupts.of_job():
             return self._ran(assignment)
 
@@ -173,16 +160,19 @@ class _Calls:
         if held_by is not None:
             return JobOutcome(status=JobStatus.NOT_BEGUN, held_by=held_by)
         run = msgspec.structs.replace(
-            new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id),
+            new_run(job, runtime, policy=assignment.policy, parent_id=self._run_id),
             cpu_pace=assignment.cpu_pace,
             estimated_ms=assignment.estimated_ms,
         )
         context = msgspec.structs.replace(self._context, listener=self._interrupts.listener(self._context.listener))
-        words = [f"--table={assignment.table}", *assignment.call.arguments]
-        if assignment.observes:
-            words.append("--dry-run")
-        call = TableJob(JOBS[job], assignment.table, self._command.conf, load, run)
-        ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms()), context)
+        command = Command(
+            name=job,
+            conf=self._command.conf,
+            table=assignment.table,
+            dry_run=assignment.observes,
+            arguments=call_values(assignment.call, JOBS[job], runtime.now_ms()),
+        )
+        ran = self._one_of_many(command, JOBS[job], load, context, run)
         return msgspec.structs.replace(ran, requests_count=meter.requests_count)
 
     def _loaded(self, assignment: Assignment, meter: Meter) -> tuple[Callable[[TableReference], Table], str | None]:
@@ -192,7 +182,7 @@ class _Calls:
         """
         try:
             table = assignment.catalog.load(assignment.identifier)
-            held_by = _held_since(self._rules, assignment, table)
+            held_by = _held_since(self._config.rules, assignment, table)
         except IcekeepError as error:
             return failing_with(error), None
         metered = counted(table, meter)
@@ -384,17 +374,8 @@ def _called(
     low = next((name for name, one in given.items() if isinstance(one, int) and one < 1), None)
     if low is not None:
         raise UsageError(f"{argument(low)} is {given[low]}; give 1 or more")
-    command = Command(
-        name=_NAME,
-        conf=conf,
-        output="json",
-        result_file=None,
-        verbose=False,
-        catalog=catalog,
-        dry_run=is_dry_run,
-        arguments=given,
-    )
-    with passing_on() as taken:
+    command = Command(name=_NAME, conf=conf, output="json", catalog=catalog, dry_run=is_dry_run, arguments=given)
+    with passing_on() as taken, commands_reading(config_words(conf)):
         context = RunContext(
             seams=SEAMS, listener=unfailing(listener), interrupts=taken, runtime=SYSTEM, spark=partial(started, spark)
         )

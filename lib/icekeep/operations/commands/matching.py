@@ -16,36 +16,19 @@ from icekeep.fleet.job import figures_of
 from icekeep.fleet.values import JobOutcome, JobStatus, MatchedTable, MatchedTables
 from icekeep.maintenance.delete.looks import SharedLooks, sharing
 from icekeep.names import full_name
-from icekeep.operations.arguments import Command, flags_by_argument
+from icekeep.operations.arguments import Command
 from icekeep.operations.commands.tables import for_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_run import JobRun, Session, known_catalogs, parse_arguments, with_watchdog
 from icekeep.operations.jobs import resolve
-from icekeep.operations.outcomes import Outcome, RunState, our_error, run_failure
+from icekeep.operations.outcomes import Outcome, RunState, run_failure
 from icekeep.operations.run_context import FleetContext, RunContext, StartsSpark
-from icekeep.operations.shown.commands import completed
 from icekeep.reports.job import tables_matching
 from icekeep.reports.values import NotRead
-from icekeep.runs import INTERRUPTED, Run
+from icekeep.runs import Run
 from icekeep.settings import Job
-
-
-class TableJob(NamedTuple):
-    """A job on a table, by its full name.
-
-    Attributes:
-        conf: the configuration as it was given.
-        load: gives the table, or raises why it cannot be loaded.
-        run: which run it is; `None`: one that begins with the job.
-    """
-
-    job: Job
-    table: str
-    conf: str | None
-    load: Callable[[TableReference], Table]
-    run: Run | None = None
 
 
 class OneOfMany:
@@ -54,32 +37,36 @@ class OneOfMany:
     def __init__(self, catalogs: Catalogs, session: StartsSpark) -> None:
         self._catalogs, self._session, self._looks = catalogs, session, SharedLooks()
 
-    def __call__(self, call: TableJob, command: Callable[[], Command], context: RunContext) -> JobOutcome:
+    def __call__(
+        self,
+        command: Command,
+        job: Job,
+        load: Callable[[TableReference], Table],
+        context: RunContext,
+        run: Run | None = None,
+    ) -> JobOutcome:
         """Run a job to its end, and return how it ended: an error and an interrupt too are no errors here.
 
         Args:
-            command: makes the job's command; its errors are the job's.
+            load: gives the table, or raises why it cannot be loaded.
             context: of the process.
+            run: which run it is; `None`: one that begins with the job.
         """
         state = RunState()
-        shared = FleetContext(catalogs=self._catalogs, load=call.load, session=self._session)
+        shared = FleetContext(catalogs=self._catalogs, load=load, session=self._session)
         try:
-            own_command = msgspec.structs.replace(command(), conf=call.conf)
             with sharing(self._looks):
                 within = msgspec.structs.replace(context, state=state, shared=shared)
-                outcome = JobRun(own_command, call.job, within, call.run).outcome()
+                outcome = JobRun(command, job, within, run).outcome()
         except (Exception, Interrupted, KeyboardInterrupt) as error:  # noqa: BLE001 - each end of a job has its status
             ended = run_failure(error, context.interrupts.signal, state, is_part=True)
-            message, ours = ended.error.message, our_error(error)
-            if ours is not None and ended.status != INTERRUPTED:
-                message = state.named(ours.worded(flags_by_argument(call.job.name)))
             return JobOutcome(
                 status=ended.status,
                 exit_status=ended.exit_status,
                 # A run that failed before it began is written down nowhere.
                 run_id=state.run.run_id if state.run is not None and state.reported else None,
                 error_kind=ended.error.kind,
-                error_message=completed(message, call.table, call.conf),
+                error_message=ended.error.message,
             )
         return JobOutcome(
             status=outcome.status, exit_status=outcome.exit_status, run_id=outcome.run_id, result=outcome.result
@@ -199,8 +186,7 @@ class _Matched:
         else:
             load = lambda _: table  # noqa: E731 - it outlives no turn of the loop
         command = msgspec.structs.replace(self._command, table=one.name, match=None, catalog=None)
-        call = TableJob(self._job, one.name, self._command.conf, load)
-        ran = self._one_of_many(call, lambda: command, self._context)
+        ran = self._one_of_many(command, self._job, load, self._context)
         return MatchedTable(
             table=one.name,
             status=ran.status,

@@ -1,7 +1,6 @@
 """The command `report`: catalogs opened, their tables looked at, prices taken from the configuration; and `--open`."""
 
 import os
-import shlex
 import subprocess
 import sys
 import webbrowser
@@ -11,9 +10,8 @@ from pathlib import Path
 import msgspec
 
 from icekeep.catalog.base import Identifier, parse_identifier
-from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
+from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line, shown_command
 from icekeep.events import SILENT, Listener, Warned
-from icekeep.health.values import JobAdvice
 from icekeep.names import NAME_IN_CATALOG, catalog_of
 from icekeep.operations.commands.tables import for_each_catalog
 from icekeep.operations.configuration.catalogs import (
@@ -24,7 +22,7 @@ from icekeep.operations.configuration.catalogs import (
     find_pattern,
     find_table,
 )
-from icekeep.operations.configuration.file import CatalogSettings, config_words
+from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.console.output import require_directory, write_at_once
 from icekeep.operations.loading import open_settings
 from icekeep.operations.recording import records_of
@@ -160,7 +158,7 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
 def report_on(
     wanted: ReportScope, look: Callable[[CatalogSettings], ReportResult], listener: Listener = SILENT
 ) -> ReportResult:
-    """What `look` finds in each catalog as one report, whose commands read the same configuration."""
+    """What `look` finds in each catalog as one report."""
     try:
         reports, not_read = for_each_catalog(wanted.chosen, look)
     except NotFoundError as error:
@@ -168,36 +166,23 @@ def report_on(
             raise
         raise wanted.table.not_found(error) from error
     found = merged(reports, not_read)
-    config = config_words(wanted.known.config.path)
     if wanted.pattern is None:
-        _warn_of_empty(reports, config, listener)
+        _warn_of_empty(reports, listener)
     elif not found.tables_count and not found.not_read:
         looked = ", ".join(settings.name for settings in wanted.chosen)
         one = ["--catalog", wanted.chosen[0].name] if len(wanted.chosen) == 1 else []
-        hint = wanted.pattern.doubt or f"`{shlex.join(['icekeep', 'report', *one, *config])}` lists all"
+        hint = wanted.pattern.doubt or f"`{shown_command('report', *one)}` lists all"
         if wanted.catalog is not None and wanted.catalog == catalog_of(wanted.pattern.glob.text):
             hint = f"beside --catalog a pattern is over {NAME_IN_CATALOG}"
         raise NotFoundError(f"{wanted.match!r} matches no table of {looked}; {hint}")
-    return _with_commands(found, config)
+    return found
 
 
-def _warn_of_empty(reports: Iterable[ReportResult], config: Sequence[str], listener: Listener) -> None:
+def _warn_of_empty(reports: Iterable[ReportResult], listener: Listener) -> None:
     for name in sorted(one.catalogs[0] for one in reports if not one.tables_count and not one.not_read):
-        doctor = shlex.join(["icekeep", "doctor", "--catalog", name, *config])
+        doctor = shown_command("doctor", "--catalog", name)
         problem = f"catalog {name!r} has no table; where there should be some, look at its name and address: {doctor}"
         listener.on(Warned(problem))
-
-
-def _with_commands(found: ReportResult, config: Sequence[str]) -> ReportResult:
-    if not config:
-        return found
-    more = f" {shlex.join(config)}"
-
-    def completed(one: JobAdvice) -> JobAdvice:
-        return msgspec.structs.replace(one, command=one.command + more) if one.command else one
-
-    tables = (msgspec.structs.replace(one, jobs=tuple(map(completed, one.jobs))) for one in found.tables)
-    return msgspec.structs.replace(found, tables=tuple(tables))
 
 
 def records_on(

@@ -1,16 +1,15 @@
 """The command `runs` and its function `list_runs`: what became of runs, the newest first."""
 
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UnavailableError, UsageError, argument, shortened
+from icekeep.errors import NotFoundError, UnavailableError, UsageError, argument, shortened, shown_command
 from icekeep.operations.command_specs import COMMANDS, CommandScope
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
-from icekeep.operations.configuration.file import RUNS, CatalogSettings, Configuration, config_words
+from icekeep.operations.configuration.file import RUNS, CatalogSettings, Configuration
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.misspelt import LISTED, validate_choice
@@ -133,8 +132,9 @@ def runs(  # noqa: PLR0913 - the settings of the command
         named = "" if config.runs.uri is None else f"; `{RUNS}.uri` in {config.path} names it"
         raise UnavailableError(f"{error.message}{named}", **error.facts) from error
     if run is not None and not found:
-        lists = shlex.join(["icekeep", "runs", *config_words(config.path)])
-        raise NotFoundError(f"there is no run {run!r} in {', '.join(places)}; `{lists}` lists them", run=run)
+        raise NotFoundError(
+            f"there is no run {run!r} in {', '.join(places)}; `{shown_command('runs')}` lists them", run=run
+        )
     found.sort(key=lambda one: -one.started_ms)
     return RunsFound(
         records=tuple(places),

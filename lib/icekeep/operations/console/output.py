@@ -1,31 +1,17 @@
-"""Results as one JSON object for machines or as tables for people.
-
-Both show the same document: the values of a job's frozen result or plan under their own names.
-"""
+"""Where answers go: a result as one JSON object, and files that are written as a whole or not at all."""
 
 import codecs
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from io import StringIO
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TextIO, cast
+from typing import Any, BinaryIO, TextIO
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from icekeep.errors import UsageError, printable
-from icekeep.operations.console.looks import DEFAULT_LOOK, OutputStyle
-from icekeep.operations.console.terminal import COLOR_SYSTEMS, print_on_terminal
-from icekeep.operations.console.values import MAX_ROWS, columns_of, format_value, shown_name, split_values
+from icekeep.errors import UsageError
 from icekeep.runtime import SYSTEM
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-_WIDE = 100_000
 
 
 def format_json(document: Mapping[str, Any], encoding: str | None = None) -> str:
@@ -131,38 +117,6 @@ def _take_name(partial: Path, target: Path) -> None:
         partial.replace(target)
 
 
-def print_tables(title: str, values: Mapping[str, Any], stream: TextIO, look: OutputStyle = DEFAULT_LOOK) -> None:
-    """Show plain values to people: single ones as a list of names and values, lists of rows as tables.
-
-    On a terminal they fit its width (`terminal.py`); elsewhere nothing is left out, cut or coloured, and names are those of JSON.
-    What the stream's encoding does not have is escaped.
-    """
-    encoded = cast("TextIO", _Encoded(stream, stream.encoding))
-    console = Console(file=encoded, highlight=False, markup=False, emoji=False, **COLOR_SYSTEMS[look.color])
-    if console.is_terminal:
-        print_on_terminal(console, title, values, look)
-        return
-    # Rich fills each line up to the width of its table; a file wants no blanks at the ends of lines.
-    buffer = StringIO()
-    encoded = cast("TextIO", _Encoded(buffer, stream.encoding))
-    _print(Console(file=encoded, highlight=False, markup=False, emoji=False, width=_WIDE, no_color=True), title, values)
-    stream.writelines(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
-
-
-class _Encoded:
-    """A stream to which what an encoding does not have is written escaped."""
-
-    def __init__(self, stream: TextIO, encoding: str | None) -> None:
-        self._stream, self.encoding = stream, encoding or "utf-8"
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write a text; returns its length."""
-        return self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
-
-
 def _is_utf8(encoding: str) -> bool:
     return codecs.lookup(encoding).name == "utf-8"
 
@@ -175,40 +129,3 @@ def write_text(text: str, stream: TextIO) -> None:
         return
     stream.flush()
     raw.write(text.encode())
-
-
-def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
-    console.print(Text(printable(title), style="bold"))
-    single, rows = split_values(values)
-    if single:
-        console.print(_lines_of(single))
-    for name, items in rows.items():
-        console.print()
-        console.print(Text(printable(f"{name} ({len(items):,})"), style="bold"))
-        if isinstance(items[0], Mapping):
-            _print_rows(console, items)
-        else:
-            console.print(Text("\n".join(printable(str(item)) for item in items[:MAX_ROWS])), soft_wrap=True)
-        if len(items) > MAX_ROWS:
-            console.print(Text(f"... and {len(items) - MAX_ROWS:,} more; --output json has them all"))
-
-
-def _lines_of(values: Mapping[str, Any]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in values.items():
-        table.add_row(Text(printable(shown_name(name))), Text(format_value(name, value)))
-    return table
-
-
-def _print_rows(console: Console, items: Sequence[Any]) -> None:
-    columns = columns_of(items[:MAX_ROWS])
-    names = {column: printable(shown_name(column)) for column in columns}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column, are_numbers in columns.items():
-        justify: Literal["left", "right"] = "right" if are_numbers else "left"
-        table.add_column(Text(names[column]), justify=justify, min_width=len(names[column]))
-    for item in items[:MAX_ROWS]:
-        table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
-    console.print(table)

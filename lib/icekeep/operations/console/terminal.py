@@ -1,20 +1,32 @@
-"""Results on a terminal of any width: labels, units, no zeros, no broken words, and colour where it means something.
+"""Results for people, as tables: the same values as in JSON, under the same names where they go to a pipe or a file.
 
-A table that is too wide gives up width first: names are cut in the middle, sentences are wrapped between words. Then it gives up
-columns, the least important first, and says which. In a pipe or a file nothing of this happens (`output.py`).
+On a terminal of any width there are labels, units, no zeros, no broken words, and colour where it means something. A table that
+is too wide gives up width first: names are cut in the middle, sentences are wrapped between words. Then it gives up columns, the
+least important first, and says which.
 """
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from io import StringIO
+from typing import Any, Literal, TextIO, cast
 
 import msgspec
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from icekeep.errors import printable
-from icekeep.operations.console.looks import Color, OutputStyle
-from icekeep.operations.console.values import MAX_ROWS, columns_of, label, shown_value, split_values
+from icekeep.operations.console.looks import DEFAULT_LOOK, Color, OutputStyle
+from icekeep.operations.console.values import (
+    MAX_ROWS,
+    columns_of,
+    format_value,
+    label,
+    shown_name,
+    shown_value,
+    split_values,
+)
 from icekeep.rendered import Details
 
 _GAP = "  "
@@ -73,7 +85,84 @@ COLOR_SYSTEMS: Mapping[Color, Mapping[str, Any]] = {
 }
 
 
-def print_on_terminal(console: Console, title: str, values: Mapping[str, Any], look: OutputStyle) -> None:
+_FOR_FILES = 100_000
+"""How wide tables may be that are written to a pipe or a file."""
+
+
+def print_tables(title: str, values: Mapping[str, Any], stream: TextIO, look: OutputStyle = DEFAULT_LOOK) -> None:
+    """Show plain values to people: single ones as a list of names and values, lists of rows as tables.
+
+    On a terminal they fit its width ; elsewhere nothing is left out, cut or coloured, and names are those of JSON.
+    What the stream's encoding does not have is escaped.
+    """
+    encoded = cast("TextIO", _Encoded(stream, stream.encoding))
+    console = Console(file=encoded, highlight=False, markup=False, emoji=False, **COLOR_SYSTEMS[look.color])
+    if console.is_terminal:
+        _print_on_terminal(console, title, values, look)
+        return
+    # Rich fills each line up to the width of its table; a file wants no blanks at the ends of lines.
+    buffer = StringIO()
+    encoded = cast("TextIO", _Encoded(buffer, stream.encoding))
+    _print(
+        Console(file=encoded, highlight=False, markup=False, emoji=False, width=_FOR_FILES, no_color=True),
+        title,
+        values,
+    )
+    stream.writelines(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+
+
+class _Encoded:
+    """A stream to which what an encoding does not have is written escaped."""
+
+    def __init__(self, stream: TextIO, encoding: str | None) -> None:
+        self._stream, self.encoding = stream, encoding or "utf-8"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text; returns its length."""
+        return self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+
+
+def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
+    console.print(Text(printable(title), style="bold"))
+    single, rows = split_values(values)
+    if single:
+        console.print(_lines_of(single))
+    for name, items in rows.items():
+        console.print()
+        console.print(Text(printable(f"{name} ({len(items):,})"), style="bold"))
+        if isinstance(items[0], Mapping):
+            _print_rows(console, items)
+        else:
+            console.print(Text("\n".join(printable(str(item)) for item in items[:MAX_ROWS])), soft_wrap=True)
+        if len(items) > MAX_ROWS:
+            console.print(Text(f"... and {len(items) - MAX_ROWS:,} more; --output json has them all"))
+
+
+def _lines_of(values: Mapping[str, Any]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        table.add_row(Text(printable(shown_name(name))), Text(format_value(name, value)))
+    return table
+
+
+def _print_rows(console: Console, items: Sequence[Any]) -> None:
+    columns = columns_of(items[:MAX_ROWS])
+    names = {column: printable(shown_name(column)) for column in columns}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column, are_numbers in columns.items():
+        justify: Literal["left", "right"] = "right" if are_numbers else "left"
+        table.add_column(Text(names[column]), justify=justify, min_width=len(names[column]))
+    for item in items[:MAX_ROWS]:
+        table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
+    console.print(table)
+
+
+def _print_on_terminal(console: Console, title: str, values: Mapping[str, Any], look: OutputStyle) -> None:
     """Show plain values to people; columns that no table has are named below what there is: the work is done by then."""
     single, rows = split_values(values)
     advice = single.pop(_NEXT, None)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from icekeep.errors import OutcomeUnknownError, SafetyError, TryAgainError, printable, shortened
-from icekeep.operations.runbooks import ending_of, without_ending
+from icekeep.operations.runbooks import ending_of
 from icekeep.secrets import without_secrets
 from icekeep.telemetry.notifications import FAILURE, INTERRUPTED, PARTIAL, SUCCESS, Message, outcome_of_status
 
@@ -92,7 +92,7 @@ def _not_read(result: Mapping[str, Any]) -> Iterator[str]:
 
 def _line(text: str, kind: str | None) -> str:
     ending = "" if kind is None else ending_of(kind)
-    return f"{shortened(without_ending(text), _LINE_LENGTH)}{ending}"
+    return f"{shortened(text, _LINE_LENGTH)}{ending}"
 
 
 def _limited(lines: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from icekeep.errors import shortened
+from icekeep.errors import shortened, shown_command
 from icekeep.fleet.choosing import NAMED_FROM
 from icekeep.fleet.values import IDLE, DueList, JobStatus, MaintainResult, MatchedTables
 from icekeep.maintenance.check.faults import MAX_EXAMPLES, Gap
@@ -19,7 +19,6 @@ from icekeep.maintenance.repair.job import RepairResult
 from icekeep.maintenance.repair.plan import RepairedFault, RepairPlan
 from icekeep.maintenance.repair.planner import CONTENT, REPAIRED
 from icekeep.operations.runbooks import ending_of
-from icekeep.operations.shown.commands import CommandsOn
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import about_span, format_moment, format_time
 from icekeep.spec.types import DAY_MS, SECOND_MS, format_bytes
@@ -28,8 +27,8 @@ _EXAMPLES = 5
 """Of each class; `--output json` has more."""
 
 
-def check_shown(result: CheckResult, commands: CommandsOn | None = None) -> Mapping[str, Any]:
-    """The values and rows that are printed of a check; without `commands` not what to do next."""
+def check_shown(result: CheckResult, table: str | None = None) -> Mapping[str, Any]:
+    """The values and rows that are printed of a check; without the name of the table not what to do next."""
     shown: dict[str, Any] = {
         "is_deep": result.is_deep,
         "snapshots_count": result.snapshots_count,
@@ -46,10 +45,14 @@ def check_shown(result: CheckResult, commands: CommandsOn | None = None) -> Mapp
             shown[f"what_{name}_do"] = [line for one in found for line in _meaning(one)]
     everything = (*result.faults, *result.notices)
     numbers = sorted({one.fault_id for one in everything if not one.is_only_older} & REPAIRED)
-    if commands is not None and any(one.is_only_older for one in everything):
-        shown["to_check"] = [commands("check", *(["--deep"] if result.is_deep else []), "--ref", MAIN)]
-    if numbers and commands is not None:
-        shown["to_mend"] = [commands("repair", "--fault", ",".join(map(str, numbers)), "--dry-run")]
+    if table is not None and any(one.is_only_older for one in everything):
+        shown["to_check"] = [
+            shown_command("check", "--table", table, *(["--deep"] if result.is_deep else []), "--ref", MAIN)
+        ]
+    if numbers and table is not None:
+        shown["to_mend"] = [
+            shown_command("repair", "--table", table, "--fault", ",".join(map(str, numbers)), "--dry-run")
+        ]
     if result.sound_metadata:
         shown["sound_metadata"] = [
             f"{one.metadata_location} of {format_time(one.timestamp_ms)}" for one in result.sound_metadata
@@ -317,8 +320,8 @@ _LINES = 50
 _NOTHING = {"note": "no fault of these kinds was found"}
 
 
-def repair_shown(result: RepairResult | RepairPlan, commands: CommandsOn | None = None) -> Mapping[str, Any]:
-    """The values and rows that are printed of a repair, or of its plan; without `commands` not what to do next."""
+def repair_shown(result: RepairResult | RepairPlan, table: str | None = None) -> Mapping[str, Any]:
+    """The values and rows that are printed of a repair, or of its plan; without the name of the table not what to do next."""
     if isinstance(result, RepairPlan):
         return {
             "mends_count": len(result.mends),
@@ -334,14 +337,15 @@ def repair_shown(result: RepairResult | RepairPlan, commands: CommandsOn | None 
         **({"branches": [*map(msgspec.structs.asdict, result.branches)]} if result.branches else {}),
         **_rows("mended", result.mended, _mend),
         **_rows("not_mended", result.not_mended, lambda one: f"{one.fault_id} {one.where}: {one.reason}"),
-        **({"to_check": _checks(result, commands)} if result.mended and commands is not None else {}),
+        **({"to_check": _checks(result, table)} if result.mended and table is not None else {}),
     }
 
 
-def _checks(result: RepairResult, commands: CommandsOn) -> list[str]:
+def _checks(result: RepairResult, table: str) -> list[str]:
     """What looks whether all is right now: at the heads that were mended, as older snapshots keep their faults."""
     deep = ("--deep",) if any(one.fault_id > CONTENT for one in result.mended) else ()
-    return [commands("check", *deep, "--ref", one.branch) for one in result.branches] or [commands("check", *deep)]
+    refs: list[tuple[str, ...]] = [("--ref", one.branch) for one in result.branches]
+    return [shown_command("check", "--table", table, *deep, *ref) for ref in refs or [()]]
 
 
 def _what_stays_and_goes(result: RepairResult | RepairPlan) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.commit.live_files import totals_agree
 from icekeep.commit.manifests import ManifestReader
-from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError, argument
+from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError, argument, table_at
 from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.deletes import (
     CROWDED_COUNT,
@@ -136,7 +136,7 @@ def _single_version(
         if not entries:
             history = f"its log begins at {format_time(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
             raise NotFoundError(
-                f"the table at {metadata.location!r} is not known as of {format_time(at_ms)}: {history}", as_of=at_ms
+                f"{table_at(metadata.location)} is not known as of {format_time(at_ms)}: {history}", as_of=at_ms
             )
         snapshot = metadata.snapshot(entries[-1].snapshot_id)
     else:
@@ -154,7 +154,7 @@ def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> 
     end = metadata.current_snapshot if end_id is None else metadata.snapshot(end_id)
     if end is None:
         raise NotFoundError(
-            f"the table at {metadata.location!r} has no current snapshot; give {argument('end_snapshot_id')}"
+            f"{table_at(metadata.location)} has no current snapshot; give {argument('end_snapshot_id')}"
         )
     between = []
     for snapshot in metadata.ancestors(end.snapshot_id):
@@ -173,7 +173,7 @@ def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
     """Raise `UnsupportedError` for an encrypted table, before anything is planned."""
     if metadata.is_encrypted:
         raise UnsupportedError(
-            f"{job} refuses the table at {metadata.location!r}: it is encrypted, which is not supported yet"
+            f"{job} refuses {table_at(metadata.location)}: it is encrypted, which is not supported yet"
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.errors import THIS_TABLE, IcekeepBug, InvalidTableError, shown_command
 from icekeep.spec.avro import AvroHeader, from_avro, read_header, read_records
 from icekeep.spec.manifests.structs import (
     COUNTS,
@@ -207,8 +207,8 @@ def _entries(
     for status, (files_count, _) in COUNTS.items():
         if (count := getattr(manifest, files_count)) not in (None, counts[status]):
             raise InvalidTableError(
-                f"manifest {location!r} holds {counts[status]} {status.name.lower()} entries, but its "
-                f"manifest list says {count}; run `icekeep repair --table NAME --fault 204`, which corrects the list",
+                f"manifest {location!r} holds {counts[status]} {status.name.lower()} entries, but its manifest list says "
+                f"{count}; run `{shown_command('repair', '--table', THIS_TABLE, '--fault', '204')}`, which corrects the list",
                 location=location,
             )
 

@@ -80,8 +80,8 @@ def test_what_a_later_run_has_removed_has_to_come_back_first(format_version: int
     manifest = next(place for place, _ in moves_of(world.newer, world.storage) if place.endswith("-m0.avro"))
     assert world.refused() == (
         f"cannot restore run 'run-1': its snapshots need 1 file that later runs have removed, or are about to remove, "
-        f"{manifest!r} among them; restore later runs first, the newest before the others (`icekeep restore --table NAME "
-        "--list`); where there is none the files are gone; no snapshot was restored"
+        f"{manifest!r} among them; restore later runs first, the newest before the others (`icekeep restore --table "
+        "local.db.events --list`); where there is none the files are gone; no snapshot was restored"
     )
     assert restore(world.load(), run="run-2").status == "done"
     assert restore(world.load(), run="run-1").status == "done"

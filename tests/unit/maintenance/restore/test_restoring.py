@@ -240,7 +240,7 @@ def test_where_nothing_was_removed_there_is_nothing_to_restore():
     world.restore()
     with pytest.raises(
         NotFoundError,
-        match=r"nothing to restore for table 'local.db.events'; .* `icekeep rollback --table NAME --snapshot-id ID`, and",
+        match=r"to restore for table 'local.db.events'; .* `icekeep rollback --table local.db.events --snapshot-id ID`, and",
     ):
         world.restore()
 

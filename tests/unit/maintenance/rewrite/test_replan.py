@@ -104,7 +104,7 @@ def test_what_is_refused_twice_though_nobody_changed_the_table_is_not_planned_ag
         job.run()
     assert str(raised.value) == (
         "cannot commit the plan for 7 files of 'db.events': file 'a' is gone; nobody else has changed the table, so its "
-        "metadata contradicts itself; run `icekeep check --table NAME --deep` to find where"
+        "metadata contradicts itself; run `icekeep check --table local.db.events --deep` to find where"
     )
     assert (len(job.plans), len(job.listener.warnings)) == (2, 1)
 

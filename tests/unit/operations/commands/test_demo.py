@@ -14,7 +14,7 @@ from icekeep.cli import main
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.commands import demo as command
 from icekeep.operations.commands.demo import DemoResult
-from icekeep.operations.console.output import print_tables
+from icekeep.operations.console.terminal import print_tables
 from icekeep.playground.maker import TableMaker, orders
 from icekeep.playground.states import PlaygroundState, broken, skewed
 from kit.changes import thrown

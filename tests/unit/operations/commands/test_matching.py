@@ -10,7 +10,7 @@ import pytest
 
 from icekeep import cli
 from icekeep.catalog.sql import SqlCatalog
-from icekeep.errors import SafetyError, UnavailableError, argument
+from icekeep.errors import THIS_TABLE, SafetyError, UnavailableError, argument, shown_command
 from icekeep.events import RunEnded, RunStarted
 from icekeep.operations import job_run
 from icekeep.operations.commands import matching
@@ -126,7 +126,7 @@ def test_a_table_that_fails_is_told_with_its_line_and_the_others_follow(lake, ru
 
 def test_a_refusal_is_told_in_the_words_of_the_command_line(lake, run, monkeypatch):
     def refuse():
-        raise SafetyError(f"{argument('where')} is too much; run `icekeep check --table NAME`")
+        raise SafetyError(f"{argument('where')} is too much; run `{shown_command('check', '--table', THIS_TABLE)}`")
 
     failing_on(monkeypatch, "b", refuse)
     status, document, _ = run("compact")

@@ -14,7 +14,7 @@ from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.maintenance.expire.job import plan_expire_snapshots
 from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.console.notebook import FOR_PEOPLE, html_of
-from icekeep.operations.console.output import print_tables
+from icekeep.operations.console.terminal import print_tables
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.planning.scan.report import plan_scan

@@ -12,12 +12,12 @@ from icekeep.errors import UsageError
 from icekeep.operations.console import output
 from icekeep.operations.console.output import (
     format_json,
-    print_tables,
     require_directory,
     write_result_file,
     write_text,
     written_at_once,
 )
+from icekeep.operations.console.terminal import print_tables
 from icekeep.operations.console.values import format_value, plain_values
 from icekeep.spec.types import format_bytes
 from kit.cases import for_each

@@ -18,7 +18,8 @@ from icekeep.events import (
     StepUnderWay,
     Warned,
 )
-from icekeep.operations.console.progress import PartProgress, PlainProgress, describe, shown_progress
+from icekeep.operations.console.bars import shown_progress
+from icekeep.operations.console.progress import PartProgress, PlainProgress, describe
 from icekeep.spec.types import MIB
 from kit.cases import for_each
 from kit.runtime import FakeRuntime

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.operations.console.looks import OutputStyle
-from icekeep.operations.console.output import print_tables
+from icekeep.operations.console.terminal import print_tables
 from icekeep.rendered import Details
 from kit.cases import for_each
 

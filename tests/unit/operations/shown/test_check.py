@@ -4,17 +4,14 @@ import json
 from icekeep.cli import main
 from icekeep.maintenance.check.faults import CLASSES, Fault, Tally
 from icekeep.maintenance.check.job import result
-from icekeep.operations.console.output import print_tables
-from icekeep.operations.shown.commands import CommandsOn
+from icekeep.operations.console.terminal import print_tables
 from icekeep.operations.shown.results import check_shown
 from kit.lake import Lake
-
-ON = CommandsOn("lake.db.t", "my.yaml")
 
 
 def shown(tally):
     stream = io.StringIO()
-    print_tables("check db.t", check_shown(result(None, tally, None, deep=False), ON), stream)
+    print_tables("check db.t", check_shown(result(None, tally, None, deep=False), "lake.db.t"), stream)
     return stream.getvalue()
 
 
@@ -28,7 +25,7 @@ def test_each_class_is_a_row_with_examples_and_what_to_do():
     assert "data-file-missing" in text
     assert text.count("there is no such file") == 5
     assert "301 ... and 2 more" in text
-    assert "icekeep repair --table lake.db.t --fault 214,301 --dry-run --config my.yaml\n" in text
+    assert "icekeep repair --table lake.db.t --fault 214,301 --dry-run\n" in text
     assert "301 readers: scans that need it fail" in text
     assert f"301 what to do: {CLASSES[301].mend}" in text
     assert "where_notices_are (1)\n214 s3://b/d.parquet: it reaches nothing\n" in text

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from contracts.job_contract import KEYS, keys_of
 from icekeep import cli
 from icekeep.maintenance.history import CommitEntry, CommitHistoryResult, FilesChanged, ManifestsAfter, TableTotals
-from icekeep.operations.console.output import format_json, print_tables
+from icekeep.operations.console.output import format_json
+from icekeep.operations.console.terminal import print_tables
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.shown.results import history_shown
 from icekeep.tables.refs import create_branch

@@ -4,8 +4,7 @@ from msgspec.structs import replace
 
 from icekeep.maintenance.repair.job import RepairedBranch, RepairResult
 from icekeep.maintenance.repair.plan import RepairedFault, RepairPlan, UnrepairedFault
-from icekeep.operations.console.output import print_tables
-from icekeep.operations.shown.commands import CommandsOn
+from icekeep.operations.console.terminal import print_tables
 from icekeep.operations.shown.results import repair_shown
 
 NONE_FOUND = "note                no fault of these kinds was found\n"
@@ -13,7 +12,7 @@ NONE_FOUND = "note                no fault of these kinds was found\n"
 
 def shown(result):
     stream = io.StringIO()
-    print_tables("repair db.t", repair_shown(result, CommandsOn("lake.db.t", "my.yaml")), stream)
+    print_tables("repair db.t", repair_shown(result, "lake.db.t"), stream)
     return stream.getvalue()
 
 
@@ -47,11 +46,11 @@ def test_a_result_says_how_to_look_at_what_was_mended():
     main, other = (RepairedBranch(branch=name, previous_snapshot_id=1, snapshot_id=2) for name in ("main", "a b"))
     facts = {"run": "repair-1", "metadata_location_before": "a", "metadata_location": "b"}
     deep = replace(mend(), fault_id=401)
-    before, after = "icekeep check --table lake.db.t", "--config my.yaml\n"
-    assert f"{before} --ref main {after}" in shown(RepairResult(mended=(mend(),), branches=(main,), **facts))
+    before, after = "icekeep check --table lake.db.t", "\n"
+    assert f"{before} --ref main{after}" in shown(RepairResult(mended=(mend(),), branches=(main,), **facts))
     both = shown(RepairResult(mended=(mend(), deep), branches=(main, other), **facts))
-    assert f"{before} --deep --ref main {after}{before} --deep --ref 'a b' {after}" in both
-    assert f"{before} {after}" in shown(RepairResult(mended=(mend(),), **facts))
+    assert f"{before} --deep --ref main{after}{before} --deep --ref 'a b'{after}" in both
+    assert f"{before}{after}" in shown(RepairResult(mended=(mend(),), **facts))
     for nothing in (RepairResult(**facts), RepairPlan(mends=(mend(),))):
         assert "icekeep check" not in shown(nothing)
 
