@@ -2,6 +2,8 @@
 
 import sys
 
+from icekeep.processes import interrupted_early
+
 __all__ = ["entry_point"]
 
 
@@ -12,12 +14,6 @@ def entry_point() -> None:
     except KeyboardInterrupt:
         sys.exit(interrupted_early())
     sys.exit(main())
-
-
-def interrupted_early() -> int:
-    """The exit status after Ctrl-C while modules are loaded, which takes a moment, before anything else begins."""
-    sys.stderr.write("icekeep: interrupted before it began; nothing was changed\n")
-    return 130
 
 
 if __name__ == "__main__":

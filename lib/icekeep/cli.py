@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from icekeep.__main__ import interrupted_early
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.console.streams import open_closed_streams
 from icekeep.operations.jobs import JOBS, SEAMS, Seams
+from icekeep.processes import interrupted_early
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.settings import Job

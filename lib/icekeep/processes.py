@@ -1,14 +1,22 @@
-"""Which process of which machine this is, as a text that another process of the machine can compare with what runs there.
+"""Which process of which machine this is, as a text that another process of the machine can compare with what runs there; and
+how a command ends that is interrupted before it began.
 
 A killed run leaves no word. A process on the same machine, in the same container, that finds its name sees at once that
 it is gone; from anywhere else only time shows it.
 """
 
 import os
+import sys
 from functools import cache
 from pathlib import Path
 
 _PROC = Path("/proc")
+
+
+def interrupted_early() -> int:
+    """The exit status after Ctrl-C while modules are loaded, which takes a moment, before anything else begins."""
+    sys.stderr.write("icekeep: interrupted before it began; nothing was changed\n")
+    return 130
 
 
 def process_name() -> str:

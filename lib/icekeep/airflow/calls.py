@@ -119,9 +119,6 @@ def asked_call(params: Mapping[str, Any], now_ms: int) -> JobOnTable:
         raise UsageError("the arguments ask for help; give settings of the job") from None
     plain = Command(
         name=job,
-        conf=None,
-        output="table",
-        result_file=None,
         verbose=command.verbose,
         table=table,
         dry_run=command.dry_run,

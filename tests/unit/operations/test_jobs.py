@@ -50,7 +50,7 @@ def test_settings_say_the_names_types_and_defaults_of_arguments(name, settings, 
     called = FleetOptions if name == "maintain" else resolve(function)
     parameters = {p.name: p for p in inspect.signature(called).parameters.values() if p.kind is not p.VAR_KEYWORD}
     if name in JOBS and name != "plan_scan":
-        assert {one.argument for one in settings} == parameters.keys() - {"table", "spark", "listener", "given"}
+        assert {one.argument for one in settings} == parameters.keys() - {"table", "spark", "listener", "saved"}
     for setting in settings if name != "plan_scan" else ():
         parameter = parameters[setting.argument]
         taken = {parameter.annotation, *get_args(parameter.annotation)}

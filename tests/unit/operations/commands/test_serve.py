@@ -384,7 +384,7 @@ def test_a_port_that_is_taken_is_told_before_tables_are_looked_at(world: World, 
 
 
 def test_without_its_packages_one_line_says_so(world: World, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icekeep.reports.page.page.find_spec", lambda name: None)
+    monkeypatch.setattr("icekeep.errors.find_spec", lambda name: None)
     assert cli.main(["serve", "--config", str(world.conf), "--port", "0"]) == 2
     assert "package 'jinja2' is not installed; icekeep[report] brings it" in capsys.readouterr().err
 
