@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.planning.benchmark import check_files
+from bench.planning import check_files
 from bench.rival import process
 from bench.rival.watching import Watch, _together
-from bench.runner import comparing
+from bench.runner import trial
 from bench.runner.command_line import BENCHMARKS, chosen_cases, parser
 from bench.runner.figures import Answer, Figures, Run
-from bench.runner.processes import RivalFailedError, run
-from bench.runner.rivals import RIVALS, TESTS, Rival, before, start
+from bench.runner.rivals import RIVALS, TESTS, Rival, RivalFailedError, before, run, start
 from bench.runner.trial import Benchmark, Case, Trial
 from bench.tables import copies
 from bench.tables.histories import History
@@ -106,19 +105,19 @@ def test_what_another_checkout_has_not_is_said_in_one_line(tmp_path: Path) -> No
     (tmp_path / "icekeep").mkdir()
     (tmp_path / "icekeep/__init__.py").touch()
     with pytest.raises(RivalFailedError) as caught:
-        start(before(tmp_path), {"module": "bench.planning.with_icekeep", "work": "plan", "spark": {}})
+        start(before(tmp_path), {"module": "bench.jobs.with_icekeep", "work": "plan", "spark": {}})
     assert str(caught.value).startswith(f"the icekeep in {tmp_path} cannot do this: ImportError: cannot import name")
     assert "\n" not in str(caught.value)
 
 
 def test_rivals_take_turns_and_who_was_last_in_a_round_is_first_in_the_next() -> None:
-    assert "".join(comparing.in_turn("abc", 3)) == "abccbaabc"
+    assert "".join(trial.in_turn("abc", 3)) == "abccbaabc"
 
 
 class FakeTrial(Trial):
     """Two rivals that plan nothing; what they answer and what is checked is said by the test."""
 
-    room = "planning"
+    room = "jobs"
 
     def __init__(self, case: Case, cache: Path, directory: Path) -> None:
         self.case, self.directory, self.is_closed = case, directory, False
@@ -153,12 +152,12 @@ def compared(
         found = run_of(files=answers[rival.name].pop(0))
         return {"runs": [msgspec.to_builtins(found)]}
 
-    monkeypatch.setattr(comparing, "start", started)
+    monkeypatch.setattr(trial, "start", started)
     closed.clear()
     case = Case(table=HISTORY, work="plan")
     benchmark = Benchmark(about="", cases={}, quick=(), trial=FakeTrial)
     rivals = [RIVALS["icekeep"], RIVALS["pyiceberg"]]
-    figures, is_good = comparing.compare(benchmark, "case", case, rivals, tmp_path)
+    figures, is_good = trial.compare(benchmark, "case", case, rivals, tmp_path)
     assert len(closed) == 1
     return {f.rival: len(f.runs) for f in figures}, is_good, capsys.readouterr().out
 
@@ -236,7 +235,7 @@ def test_a_table_is_made_by_a_process_that_is_told_its_shape(name: str) -> None:
 def test_every_case_has_a_function_for_each_engine_of_its_rivals(name: str) -> None:
     for case in BENCHMARKS[name].cases.values():
         for rival in (RIVALS[rival] for rival in case.rivals):
-            room = "planning" if case.work == "plan" else {"deletes": "compaction"}.get(name, name)
+            room = {"verifying": "parts", "reaching": "parts", "scale": "scale"}.get(name, "jobs")
             text = (TESTS / f"bench/{room}/with_{rival.engine}.py").read_text()
             assert f"def {rival.asks.get('work', case.work)}(" in text
 

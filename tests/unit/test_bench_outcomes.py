@@ -10,21 +10,17 @@ import pytest
 from msgspec.structs import replace
 from pyiceberg.table import StaticTable
 
-from bench.expiration import benchmark as expiration
-from bench.expiration import with_icekeep as expiration_with_icekeep
-from bench.expiration.benchmark import EXPIRE, ORPHANS, ExpirationCase
-from bench.manifests import benchmark as manifests
-from bench.manifests import with_icekeep as manifests_with_icekeep
-from bench.manifests.benchmark import APPEND, EVERYTHING, ONE_PARTITION, Content, ManifestsCase
-from bench.manifests.plans import timed_plans
-from bench.planning import with_icekeep as planning_with_icekeep
+from bench import expiration, manifests
+from bench.expiration import EXPIRE, ORPHANS, ExpirationCase
+from bench.jobs import with_icekeep
+from bench.manifests import APPEND, EVERYTHING, ONE_PARTITION, Content, ManifestsCase
+from bench.rival.watching import timed_plans
 from bench.runner.command_line import BENCHMARKS
 from bench.runner.figures import Answer, Run
-from bench.runner.in_place import days_ago_ms
-from bench.runner.processes import RivalFailedError
-from bench.tables import copies, history_tables
-from bench.tables.big_rows import ROWS_A_FILE, Shape, scattering_step
-from bench.tables.big_tables import FILTERS, days_filter, filters
+from bench.runner.rivals import RivalFailedError
+from bench.runner.trial import days_ago_ms
+from bench.tables import copies, histories
+from bench.tables.big_tables import FILTERS, ROWS_A_FILE, Shape, days_filter, filters, scattering_step
 from bench.tables.histories import History, HistoryFiles, Writer
 from bench.tables.kept import Kept, kept, make_anew
 from kit.cases import for_each
@@ -43,7 +39,7 @@ def test_every_table_has_every_filter() -> None:
 def table(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """A table with a history, to be read only."""
     table = kept(HISTORY, tmp_path_factory.mktemp("bench"))
-    make_anew(table, history_tables.make)
+    make_anew(table, histories.make)
     return table
 
 
@@ -76,7 +72,7 @@ def test_manifests_of_a_history_are_merged_at_a_hundred_where_a_writer_does_so(
     writer: Writer, most: int, tmp_path: Path
 ) -> None:
     table = kept(History(writer=writer, snapshots=130, files=130), tmp_path)
-    make_anew(table, history_tables.make)
+    make_anew(table, histories.make)
     found = StaticTable.from_metadata(table.load().metadata_location)
     lists = [len(snapshot.manifests(found.io)) for snapshot in found.snapshots()]
     assert max(lists) == most - (writer == "append")
@@ -88,7 +84,7 @@ def test_every_file_on_disk_is_listed_by_some_snapshot_or_is_an_orphan_on_purpos
     history: History, tmp_path: Path
 ) -> None:
     table = kept(history, tmp_path)
-    make_anew(table, history_tables.make)
+    make_anew(table, histories.make)
     found = StaticTable.from_metadata(table.load().metadata_location)
     listed = {snapshot.manifest_list for snapshot in found.snapshots()}
     for snapshot in found.snapshots():
@@ -224,10 +220,10 @@ def test_what_icekeep_does_as_a_rival_of_expiration_passes_the_checks(
     work: str, is_dry_run: bool, tmp_path: Path
 ) -> None:
     table, listing = kept(HISTORY, tmp_path), tmp_path / "left.txt"
-    make_anew(table, history_tables.make)
+    make_anew(table, histories.make)
     case = ExpirationCase(table=HISTORY, work=work, is_dry_run=is_dry_run)
     engine = engine_of(table, older_than_ms=days_ago_ms(0 if work == EXPIRE else 3), is_dry_run=is_dry_run)
-    said = getattr(expiration_with_icekeep, work)(engine, {})()()
+    said = getattr(with_icekeep, work)(engine, {})()()
     run = replace(run_of(**said), left=copies.left(table.path, listing))
     expiration.check_answers("ours", Answer(runs=(run,)), case)
     expiration.check_files("ours", Answer(runs=(run,)), case, listing)
@@ -238,17 +234,17 @@ def test_what_icekeep_does_as_a_rival_of_expiration_passes_the_checks(
 def test_what_icekeep_does_as_a_rival_of_planning_and_manifests_is_said_as_the_checks_read_it(tmp_path: Path) -> None:
     history = History(writer="fast-append", snapshots=30, files=60)
     table = kept(history, tmp_path)
-    make_anew(table, history_tables.make)
+    make_anew(table, histories.make)
     engine = engine_of(table, where="true", filters={EVERYTHING: {"where": "true"}})
-    assert planning_with_icekeep.plan(engine, {})()()["data_files_count"] == 60
-    before = manifests_with_icekeep.plans(engine, {})
-    said = manifests_with_icekeep.rewrite_manifests(engine, {})()()
+    assert with_icekeep.plan(engine, {})()()["data_files_count"] == 60
+    before = with_icekeep.plans(engine, {})
+    said = with_icekeep.rewrite_manifests(engine, {})()()
     assert (said["rewritten_manifests_count"], said["added_manifests_count"]) == (30, 1)
     was = replace(WAS, files=60)
-    manifests.check_plans([{"before": before, "after": manifests_with_icekeep.plans(engine, {})}], was)
+    manifests.check_plans([{"before": before, "after": with_icekeep.plans(engine, {})}], was)
     engine.request["file"] = {"path": table.path.as_uri() + "/data/x.parquet", "day": 19_000, "bytes": 9, "records": 7}
-    assert manifests_with_icekeep.append(engine, {})()() == {}
-    assert planning_with_icekeep.plan(engine, {})()()["data_files_count"] == 61
+    assert with_icekeep.append(engine, {})()() == {}
+    assert with_icekeep.plan(engine, {})()()["data_files_count"] == 61
 
 
 @for_each("partitions", [1, 2, 3, 10, 97, 100, 618, 1000, 1024])

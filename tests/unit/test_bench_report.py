@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.compaction.benchmark import CompactionCase, CompactionTrial
+from bench.compaction import CompactionCase, CompactionTrial
 from bench.runner import published
 from bench.runner.figures import Figures, Run
 from bench.runner.published import Published, line, rounds_of

@@ -17,13 +17,11 @@ from msgspec.structs import replace
 from bench.rival.watching import Watch
 from bench.runner.figures import Figures, Run
 from bench.scale import with_icekeep
-from bench.scale.counting import SparkCounts
-from bench.scale.growth import far, figures_by_job, growth, pairs_of_sizes, print_growth
-from bench.scale.listing import AbsentFilesStorage
+from bench.scale.benchmark import far, figures_by_job, growth, pairs_of_sizes, print_growth
+from bench.scale.with_icekeep import AbsentFilesStorage, SparkCounts
 from bench.tables import scale_tables
-from bench.tables.alike_records import AlikeRecords, varints
 from bench.tables.kept import Kept, kept, make_anew
-from bench.tables.scale_shapes import DeleteKind, Paths, Scale
+from bench.tables.scale_tables import AlikeRecords, DeleteKind, Paths, Scale, varints
 from icekeep.planning.spark import tasks
 from icekeep.planning.spark.tasks import SharedValue
 from icekeep.runtime import SYSTEM

@@ -1,4 +1,4 @@
-"""PyIceberg plans a scan."""
+"""PyIceberg plans a scan; in place of compaction it reads all rows into memory and overwrites the table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,5 +18,19 @@ def plan(engine: PyIceberg, target: Target) -> Callable[[], Any]:
         tasks = table.scan(row_filter=engine.request["where"]).plan_files()
         sizes = [task.file.file_size_in_bytes for task in tasks]
         return lambda: {"data_files_count": len(sizes), "data_files_bytes": sum(sizes)}
+
+    return work
+
+
+def rewrite_data_files(engine: PyIceberg, target: Target) -> Callable[[], Any]:
+    engine.register(target)
+    size_bytes = engine.request["options"]["target-file-size-bytes"]
+
+    def work() -> Callable[[], Any]:
+        table = engine.load(target)
+        with table.transaction() as transaction:
+            transaction.set_properties({"write.target-file-size-bytes": size_bytes})
+            transaction.overwrite(table.scan().to_arrow())
+        return dict
 
     return work

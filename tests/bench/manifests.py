@@ -14,12 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from bench.runner.figures import Answer, Fact, Figures
-from bench.runner.in_place import InPlaceTrial
-from bench.runner.processes import RivalFailedError
-from bench.runner.rivals import ICEKEEP, RIVALS, RUST, ZAMBONI, Rival, ask, spark_settings
-from bench.runner.trial import BENCH, OF_RIVALS, Benchmark, Case, target
-from bench.tables.big_rows import FIRST_DAY, ROWS_A_FILE, Shape
-from bench.tables.big_tables import day_text, days_filter, filters
+from bench.runner.rivals import ICEKEEP, RIVALS, RUST, ZAMBONI, Rival, RivalFailedError, ask, spark_settings
+from bench.runner.trial import BENCH, OF_RIVALS, Benchmark, Case, InPlaceTrial, target
+from bench.tables.big_tables import FIRST_DAY, ROWS_A_FILE, Shape, day_text, days_filter, filters
 from bench.tables.kept import Kept
 from icekeep import plan_scan
 from icekeep.commit.manifests import ManifestReader
@@ -62,7 +59,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManifestsTrial(InPlaceTrial):
-    room = "manifests"
+    room = "jobs"
 
     def __init__(self, case: ManifestsCase, cache: Path, directory: Path) -> None:
         super().__init__(case, cache, directory)
@@ -103,7 +100,7 @@ class ManifestsTrial(InPlaceTrial):
         """What Java's planner takes for the table as it is."""
         spark = spark_settings(RIVALS["java"], self.case.driver_memory, self.warehouses())
         table = target(BENCH, self.table.name)
-        return ask("java", "bench.manifests.with_java", "only_plans", spark=spark, table=table, filters=self.filters)
+        return ask("java", "bench.jobs.with_java", "only_plans", spark=spark, table=table, filters=self.filters)
 
     def find(self, figures: Sequence[Figures]) -> Mapping[str, Mapping[str, Fact]]:
         found: dict[str, dict[str, Fact]] = {}

@@ -14,24 +14,134 @@ all write the same. iceberg-zamboni and PyIceberg take a target size for that of
 work through REST have a catalog in another process, whose time does not count; Spark and icekeep have the files alone.
 """
 
+import datetime
 import os
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from bench.compaction.copied import CopiedTrial
-from bench.compaction.range_queries import range_queries
 from bench.runner.figures import Fact, Figures, console
-from bench.runner.rivals import IN_SPARK, OURS, PYICEBERG, RIVALS, RUST, ZAMBONI, Rival, ask, spark_settings
-from bench.runner.trial import BENCH, OF_RIVALS, Benchmark, Case
-from bench.tables.kept import made
+from bench.runner.rivals import (
+    IN_SPARK,
+    OURS,
+    PYICEBERG,
+    RIVALS,
+    RUST,
+    ZAMBONI,
+    Rival,
+    RivalFailedError,
+    ask,
+    catalog_of,
+    spark_settings,
+)
+from bench.runner.trial import BENCH, OF_RIVALS, SMALL, Benchmark, Case, Trial, target
+from bench.tables.kept import NAMESPACE, made
 from bench.tables.lineitem import Lineitem
 from kit.written_deletes import data_files
 
+_QUERIES = 24
+_FIRST_DAY, _DAYS = datetime.date(1992, 1, 2), 2526  # of shipping
+_PARTS = 200_000  # at scale factor 1
+_SEED = 7
+
+
+def range_queries(scale: float) -> list[str]:
+    """Filters: a range of ship dates, from a month to a year, and one of parts, from a hundredth to a fifth of all."""
+    numbers = random.Random(_SEED)
+    return [_query(numbers, int(_PARTS * scale)) for _ in range(_QUERIES)]
+
+
+def _query(numbers: random.Random, parts: int) -> str:
+    days = numbers.randint(30, 365)
+    first = _FIRST_DAY + datetime.timedelta(days=numbers.randrange(_DAYS - days))
+    last = first + datetime.timedelta(days=days)
+    width = numbers.randint(parts // 100, parts // 5)
+    part = numbers.randrange(1, parts - width)
+    return f"l_shipdate >= '{first}' and l_shipdate < '{last}' and l_partkey >= {part} and l_partkey < {part + width}"
+
+
+COPY = "copy"
+_SCANS = 4
+"""One scan each told apart what the machine did meanwhile, not the files."""
+
+
+class CopiedTrial(Trial):
+    """Copies must hold the rows of `reference`, a table in the catalog `bench`."""
+
+    room = "jobs"
+    reference = (NAMESPACE, "kept")
+
+    def warehouses(self, *rivals: str) -> dict[str, Path]:
+        own = {catalog_of(rival): self.directory / rival for rival in rivals}
+        return {BENCH: self.table.warehouse, **own}
+
+    def targets(self, rival: Rival) -> dict[str, Any]:
+        sources = {"table": (self.table, COPY), "small": (self.small, SMALL)}
+        found = {}
+        for key, (source, name) in sources.items():
+            copy = str(self.directory / rival.name / NAMESPACE / name)
+            clone = ["clone", str(source.path), copy, *self.properties]
+            found[key] = target(
+                catalog_of(rival.name), f"{NAMESPACE}.{name}", clone, ["written", copy], path=Path(copy)
+            )
+        return found
+
+    def asks(self, rival: Rival) -> Mapping[str, Any]:
+        return {"arguments": {}, "options": self.options}
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Iceberg's, for all rivals."""
+        raise NotImplementedError
+
+    @property
+    def properties(self) -> list[str]:
+        """Of the copies, each as NAME=VALUE."""
+        return []
+
+    def places(self, figures: Sequence[Figures]) -> dict[str, tuple[str, str]]:
+        """The catalog and the name of the copy that each rival left."""
+        return {f.rival: (catalog_of(f.rival), f"{NAMESPACE}.{COPY}") for f in figures}
+
+    def find(self, figures: Sequence[Figures]) -> Mapping[str, Mapping[str, Fact]]:
+        places = self.places(figures)
+        names = {rival: ".".join(place) for rival, place in places.items()}
+        names[BENCH] = ".".join((BENCH, *self.reference))
+        found = ask(
+            "java",
+            "bench.jobs.with_java",
+            "scan",
+            spark=spark_settings(RIVALS["java"], self.driver_memory(RIVALS["java"]), self.warehouses(*places)),
+            tables=list(names.values()),
+            repeat=max(_SCANS, self.case.runs - 1, self.case.rounds - 1),
+        )
+        self.sums = {rival: found[name]["sums"] for rival, name in names.items()}
+        console.print(f"{names[BENCH]}: a scan takes {found[names[BENCH]]['seconds']:.2f} s")
+        return {
+            f.rival: {
+                "files": f.runs[-1].left["files"],
+                "MB written": f.runs[-1].left["bytes"] / 1e6,
+                "scan s": found[names[f.rival]]["seconds"],
+                "scan CPU s": found[names[f.rival]]["cpu_seconds"],
+            }
+            for f in figures
+        }
+
+    def check(self, figures: Sequence[Figures]) -> None:
+        """Raise where a copy holds other rows than it must: their number, and the sum of hashes of each whole row."""
+        wanted = self.sums[BENCH]
+        if wrong := sorted(rival for rival, sums in self.sums.items() if sums != wanted):
+            raise RivalFailedError(
+                f"rows are not those of the table in the output of {' and '.join(wrong)}: {self.sums}"
+            )
+        console.print(f"all hold the same {wanted[0]:,} rows")
+
+
 STITCHED_BYTES = 512 << 20
-_IN_SPARK_SCRIPT = Path(__file__).with_name("in_spark.py")
+_IN_SPARK_SCRIPT = Path(__file__).with_name("jobs") / "in_spark.py"
 
 
 class CompactionCase(Case, frozen=True, kw_only=True):
@@ -91,7 +201,7 @@ class CompactionTrial(CopiedTrial):
         places = self.places(figures)
         opened = ask(
             "icekeep",
-            "bench.compaction.with_icekeep",
+            "bench.jobs.with_icekeep",
             "opened",
             spark=spark_settings(RIVALS["icekeep"], self.case.driver_memory, {}),
             conf=str(self.conf_of(*places)),

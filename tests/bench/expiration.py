@@ -1,4 +1,4 @@
-"""Expiration and orphan removal: tables of `history_tables.py`; all that metadata names is on disk.
+"""Expiration and orphan removal: tables of `histories.py`; all that metadata names is on disk.
 
 `expire_snapshots` keeps the newest snapshot alone, `remove_orphan_files` deletes what is older than three days, both at once and
 for good (`--trash 0`).
@@ -17,10 +17,8 @@ from msgspec.structs import replace
 from pyiceberg.table import StaticTable
 
 from bench.runner.figures import Answer, Fact, Figures
-from bench.runner.in_place import InPlaceTrial, days_ago_ms
-from bench.runner.processes import RivalFailedError
-from bench.runner.rivals import ZAMBONI, Rival
-from bench.runner.trial import OF_RIVALS, Benchmark, Case
+from bench.runner.rivals import ZAMBONI, Rival, RivalFailedError
+from bench.runner.trial import OF_RIVALS, Benchmark, Case, InPlaceTrial, days_ago_ms
 from bench.tables.histories import History, HistoryFiles
 from bench.tables.kept import Kept
 
@@ -45,7 +43,7 @@ class ExpirationCase(Case, frozen=True, kw_only=True):
 
 
 class ExpirationTrial(InPlaceTrial):
-    room = "expiration"
+    room = "jobs"
 
     def asks(self, rival: Rival) -> Mapping[str, Any]:
         older_than_ms = days_ago_ms(0 if self.case.work == EXPIRE else 3)

@@ -9,11 +9,9 @@ from typing import Any
 import msgspec
 
 from bench.runner.figures import Fact, Figures
-from bench.runner.processes import RivalFailedError
-from bench.runner.rivals import Rival, submit
+from bench.runner.rivals import Rival, RivalFailedError, submit
 from bench.runner.trial import BENCH, Benchmark, Case, Trial
-from bench.tables.big_rows import Shape
-from bench.tables.big_tables import FILTERS, filters
+from bench.tables.big_tables import FILTERS, Shape, filters
 
 PATIENCE_S = 20
 """A rival whose first plan takes longer is not asked again: what a second one saves does not matter then."""
@@ -33,7 +31,7 @@ class PlanCase(Case, frozen=True, kw_only=True):
 class PlanTrial(Trial):
     """Plans must have the same files from run to run, and for all rivals."""
 
-    room = "planning"
+    room = "jobs"
 
     def asks(self, rival: Rival) -> Mapping[str, Any]:
         chosen = msgspec.structs.asdict(filters(self.case.table)[self.case.filter])

@@ -9,11 +9,10 @@ and write in icekeep. The most that icekeep's processes had at one glance must b
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from bench.compaction.copied import COPY, CopiedTrial
-from bench.planning.benchmark import PlanTrial
+from bench.compaction import COPY, CopiedTrial
+from bench.planning import PlanTrial
 from bench.runner.figures import Fact, Figures, console
-from bench.runner.processes import RivalFailedError
-from bench.runner.rivals import ICEKEEP, Rival
+from bench.runner.rivals import ICEKEEP, Rival, RivalFailedError
 from bench.runner.trial import BENCH, Benchmark, Case, Trial
 from bench.tables.changes import LIVE, Changes
 from bench.tables.kept import NAMESPACE, hadoop_catalog
