@@ -1,4 +1,4 @@
-"""`planning.deletes.with_deletes`, by joins, and `with_deletes_in_tasks` against the pure rule of `spec.delete_runs`."""
+"""Which deletes reach which files, in Spark's joins: checks, conversion, plans of position deletes."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,15 +13,39 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType
 
+from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError
+from icekeep.maintenance.check import entries as comparing
+from icekeep.maintenance.deletes import equality_plan as planning
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.equality_plan import plan
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.deletes.live_rows import load_live_files
+from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions
+from icekeep.maintenance.deletes.plan import DeleteGroup, DeletesPlan
+from icekeep.maintenance.deletes.plan import plan as plan_merges
+from icekeep.maintenance.options import parse_options
 from icekeep.planning import deletes as delete_tasks
 from icekeep.planning.deletes import deletes_in_use, reaching, with_deletes, with_deletes_in_tasks
 from icekeep.planning.manifests import ENTRIES, REACHING_DELETES
+from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.rows import collected, streamed
+from icekeep.planning.spark.session import Engine
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
-from icekeep.spec.schema import DELETE_FILE_PATH
+from icekeep.spec.properties import own_directory
+from icekeep.spec.schema import DELETE_FILE_PATH, ROW_ID, Schema
 from kit.cases import cases, thinned
+from kit.checked_deletes import SCHEMA, checked, damager, made, with_files, written
+from kit.checked_entries import Damaged, all_faults, told
+from kit.checked_entries import checked as checked_table
+from kit.checked_entries import expected as expected_faults
+from kit.counted_tasks import Counted
+from kit.lake import Lake
+from kit.limits import limited
+from kit.naive_scan import naive_rows
+from kit.numbered_rows import deletes_of
+from kit.our_histories import ByIcekeep
 from kit.reaching import (
     REFUSED,
     SPECS,
@@ -36,6 +60,11 @@ from kit.reaching import (
     table_of,
     vector,
 )
+from kit.row_histories import History
+from kit.written_deletes import data_files, delete_by_vector, delete_positions
+from spark.test_compaction_plans import generated
+from unit.maintenance.compact.test_compact_methods import rows
+from unit.maintenance.deletes.test_convert_equality_deletes import KINDS
 
 REACHING = ArrayType(from_arrow_type(REACHING_DELETES.value_type), REACHING_DELETES.value_field.nullable)
 """The type of the column `deletes` of joins. (PySpark 4.0 loses whether members of an array of Arrow's may be null.)"""
@@ -281,3 +310,165 @@ def test_each_delete_file_in_use_is_counted_once(spark_session: SparkSession) ->
     }
     [none] = collected(deletes_in_use(planned.where(F.lit(False))))
     assert set(none.asDict().values()) == {0}
+
+
+pytestmark = pytest.mark.usefixtures("kit_in_tasks")
+
+
+@pytest.mark.parametrize("version", thinned([3, 2], 2))
+def test_checks_of_deletes_in_tasks(version: int, spark_session: SparkSession) -> None:
+    table = made(version, range(5), range(5, 10))
+    for file in data_files(table):
+        if version == 3:
+            table = delete_by_vector(table, file.file_path, [1, 8])
+        else:
+            table = delete_positions(table, [(file.file_path, 1), (file.file_path, 8)])
+    in_tasks = limited(spark_session, entries_count=-1, folded_entries_count=-1)
+    here, there = checked(table), checked(table, in_tasks)
+    assert [fault.number for fault in here[0]] == [411, 411]
+    assert there[0] == here[0]
+    assert there[1].gaps() == here[1].gaps()
+
+
+@pytest.mark.parametrize("kind", ["sound", "twice", "too-high", "unreadable"])
+def test_tasks_find_the_row_ids_that_the_driver_finds(kind: str, spark_session: SparkSession) -> None:
+    table = made(3, range(5), range(5, 10))
+    first, second = sorted(data_files(table), key=lambda file: file.first_row_id or 0)
+    table = delete_by_vector(table, first.file_path, [1, 3])
+    ids = {"sound": [1, 3], "twice": [3, 1, 2, 7], "too-high": [1, 99], "unreadable": [1, 3]}[kind]
+    schema = Schema(fields=(*SCHEMA.fields, ROW_ID))
+    table = with_files(table, written(table, schema, [{"id": n, "kind": "a", "_row_id": n} for n in ids]))
+    if kind == "unreadable":
+        damager(table).write(second.file_path, b"\0" * 100)
+    here = checked(table)
+    there = checked(table, limited(spark_session, row_ids_count=-1))
+    assert [fault.number for fault in here[0]] == {"twice": [417] * 2, "too-high": [417]}.get(kind, [])
+    assert there[0] == here[0]
+    assert len(there[1].gaps()) == len(here[1].gaps()) == int(kind == "unreadable")
+
+
+@pytest.mark.parametrize("seed", thinned([9, 5, 26], 3))
+def test_checks_of_entries_in_tasks(seed: int, in_tasks: Engine) -> None:
+    table = Damaged(seed).table
+    here, there = checked_table(table), checked_table(table, in_tasks)
+    assert all_faults(there) == all_faults(here)
+    assert there.gaps() == here.gaps()
+    assert {key: count for key, count in told(there).items() if key[0] != 214} == expected_faults(table)
+
+
+def test_much_that_looks_wrong_is_looked_at_in_tasks(in_tasks: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "_in_tasks", None)
+    table = Damaged(13).table
+    some = limited(in_tasks.spark, entries_count=3)
+    assert all_faults(checked_table(table, some)) == all_faults(checked_table(table))
+
+
+@pytest.mark.parametrize("version", thinned([3, 2], 2))
+def test_what_is_planned_in_spark_is_the_same(
+    lake: Lake, spark_session: SparkSession, in_tasks: Engine, version: int
+) -> None:
+    history = History.of(40 + version, ByIcekeep(lake.catalog), (version,), KINDS)
+    scan = open_scan(history.table)
+    here, there = (plan(scan, spark, "main") for spark in (spark_session, in_tasks))
+    assert here.preview == there.preview
+    assert here.files.few is not None
+    assert there.files.many is not None
+    convert_equality_deletes(history.table, in_tasks)
+    assert not deletes_of(history.table)
+    assert naive_rows(history.table) == history.expected()
+
+
+@pytest.mark.parametrize("version", thinned([3, 2], 2))
+def test_data_files_are_planned_once_and_then_forgotten(
+    lake: Lake,
+    spark_session: SparkSession,
+    in_tasks: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    version: int,
+) -> None:
+    """Manifests were read for the plan, for what it amounts to, for a sample of what is sorted, and for the run."""
+    history = History.of(40 + version, ByIcekeep(lake.catalog), (version,), KINDS)
+    counted, real = Counted(tmp_path), planning.entries
+
+    def entries(*told: Any) -> Any:
+        rows = real(*told)
+        return counted.frame(rows) if "record_count" in rows.columns and "equality_ids" not in rows.columns else rows
+
+    monkeypatch.setattr(planning, "entries", entries)
+    convert_equality_deletes(history.table, in_tasks)
+    assert counted.times == [1]
+    assert spark_session.sparkContext._jsc.getPersistentRDDs().isEmpty()
+    assert not deletes_of(history.table)
+    assert naive_rows(history.table) == history.expected()
+
+
+ALL = {"rewrite-all": "true"}
+IN_TASKS = {"entries_count": -1}
+
+
+def planned(table: Table, spark: Any, directory: str | None = None, **limits: int) -> DeletesPlan:
+    options = parse_options(RewritePositionDeletesOptions, ALL)
+    return plan_merges(open_scan(table), limited(spark, **limits), options, branch="main", directory=directory)
+
+
+def described(group: DeleteGroup) -> tuple[Any, ...]:
+    return group.number, group.partition, group.files, group.tasks_count
+
+
+def live_numbers(group: DeleteGroup, table: Table) -> dict[str, Any]:
+    files = load_live_files(group.live, table.storage)
+    found = {file.file_path: files.get(file.file_path) for file in data_files(table)}
+    return {path: file for path, file in found.items() if file is not None}
+
+
+@pytest.mark.parametrize(("seed", "has_vectors"), [(1, False), (3, True)])
+def test_tasks_come_to_the_groups_that_the_driver_comes_to(
+    lake: Lake, spark_session: SparkSession, seed: int, has_vectors: bool
+) -> None:
+    table = generated(lake, seed, has_vectors=has_vectors)
+    directory = own_directory(table.metadata, "plans/1")
+    few = planned(table, spark_session)
+    many = planned(table, spark_session, directory, **IN_TASKS)
+    assert [*map(described, many.groups)] == [*map(described, few.groups)]
+    assert (many.dangling, many.candidate_files_count) == (few.dangling, few.candidate_files_count)
+    for here, there in zip(few.groups, many.groups, strict=True):
+        assert live_numbers(here, table) == live_numbers(there, table)
+    if not has_vectors:
+        assert not few.has_stored
+        assert many.has_stored
+        stored = {part.location for group in many.groups for part in group.live if part.location is not None}
+        assert {file.location for file in table.storage.list(directory)} >= stored
+    # A preview puts nothing anywhere.
+    before = lake.files_on_disk()
+    assert [*map(described, planned(table, spark_session, **IN_TASKS).groups)] == [*map(described, few.groups)]
+    assert lake.files_on_disk() == before
+
+
+def test_data_files_that_tasks_have_put_into_storage_are_used_and_removed(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lake.filled(commits=3, format_version=2)
+    for n in range(3):
+        files = data_files(table)
+        table = delete_positions(table, [(file.file_path, n) for file in files if file.partition == files[0].partition])
+    before, on_disk = rows(table), lake.files_on_disk()
+    result = rewrite_position_deletes(table, limited(spark_session, **IN_TASKS), options=ALL)
+    assert (result.status, result.rewritten_delete_files_count) == ("done", 3)
+    assert rows(lake.load()) == before
+    assert not [path for path in lake.files_on_disk() - on_disk if ".icekeep/plans" in str(path)]
+
+
+def test_a_plan_that_fails_leaves_nothing_of_what_tasks_have_stored(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = generated(lake, 1)
+    on_disk = lake.files_on_disk()
+
+    def fail(*_: Any) -> Any:
+        raise OSError("no more")
+
+    monkeypatch.setattr("icekeep.maintenance.deletes.plan.groups_of", fail)
+    with pytest.raises(OSError, match="no more"):
+        rewrite_position_deletes(table, limited(spark_session, **IN_TASKS), options=ALL)
+    assert lake.files_on_disk() == on_disk
