@@ -27,7 +27,7 @@ from icekeep.spec.updates import SetProperties, SetSnapshotRef
 from kit.cases import for_each
 from kit.changes import run
 from kit.manifests import field_of, with_metadata, with_schema
-from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
+from kit.memory_catalog import CONFLICTS, after
 from kit.runtime import START_MS
 from kit.staged_manifests import live_in, staged
 from kit.storage import HookedStorage, MemoryStorage
@@ -49,11 +49,6 @@ from kit.tables import (
 )
 
 SNAPSHOT_ID = 77
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 def attempt_on(table, commit_files=None, number=1):

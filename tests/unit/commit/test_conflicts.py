@@ -29,24 +29,25 @@ from kit.changes import run
 from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
 from kit.sharing import store_file_set
 from kit.storage import MemoryStorage
-from kit.tables import BY_KIND, COLUMNS, add, data_file, entries_of, live, manifests_of, memory_table, set_ref, swap
-
-
-def ids(name, low, high, partition=("x",)):
-    """A file whose ids lie between two bounds."""
-    return replace(
-        data_file(name, 10, partition),
-        value_counts={1: 10},
-        null_value_counts={1: 0},
-        lower_bounds={1: value_to_bytes(LONG, low)},
-        upper_bounds={1: value_to_bytes(LONG, high)},
-    )
+from kit.tables import (
+    BY_KIND,
+    COLUMNS,
+    add,
+    data_file,
+    entries_of,
+    live,
+    manifests_of,
+    memory_table,
+    set_ref,
+    swap,
+    with_ids,
+)
 
 
 @pytest.fixture
 def table():
     """Two partitions with one file each."""
-    return add(memory_table(spec=BY_KIND), ids("a", 1, 10), ids("b", 1, 10, ("y",)))
+    return add(memory_table(spec=BY_KIND), with_ids("a", 1, 10), with_ids("b", 1, 10, ("y",)))
 
 
 def since(table, start, branch="main"):
@@ -75,15 +76,15 @@ def test_nothing_happened_since_the_head_itself(table):
 
 
 def test_history_is_newest_first_without_the_start(table):
-    once = add(table, ids("c", 1, 10))
-    twice = add(once, ids("d", 1, 10))
+    once = add(table, with_ids("c", 1, 10))
+    twice = add(once, with_ids("d", 1, 10))
     found = since(twice, table).snapshots
     assert [s.snapshot_id for s in found] == [t.metadata.current_snapshot_id for t in (twice, once)]
     assert len(since(twice, None).snapshots) == 3
 
 
 def test_only_what_came_later_was_added_and_compaction_adds_nothing(table):
-    later = add(add(table, ids("c", 1, 10)), ids("d", 1, 10, ("y",)))
+    later = add(add(table, with_ids("c", 1, 10)), with_ids("d", 1, 10, ("y",)))
     later = replaced(later, "a", "a2")
     assert names(since(later, table).changed_files(ADDED_DATA)) == ["c", "d"]
     assert names(since(later, None).changed_files(ADDED_DATA)) == ["a", "b", "c", "d"]
@@ -92,7 +93,7 @@ def test_only_what_came_later_was_added_and_compaction_adds_nothing(table):
 
 
 def test_bounds_of_added_and_removed_files_count(table):
-    later = add(table, ids("c", 1, 10), ids("d", 20, 30))
+    later = add(table, with_ids("c", 1, 10), with_ids("d", 20, 30))
     assert names(since(later, table).changed_files(ADDED_DATA, rows(table, "id > 15"))) == ["d"]
     gone = run(later, DeleteFiles(paths=frozenset({path_of("c"), path_of("d")}))).table
     assert names(since(gone, later).changed_files(REMOVED_DATA, rows(table, "id < 5 AND kind = 'x'"))) == ["c"]
@@ -100,7 +101,7 @@ def test_bounds_of_added_and_removed_files_count(table):
 
 
 def test_overwrites_and_deletes_remove_and_overwrites_add(table):
-    overwritten = run(table, OverwriteFiles(removed=entries_of(table, "a"), added=(ids("a2", 1, 9),))).table
+    overwritten = run(table, OverwriteFiles(removed=entries_of(table, "a"), added=(with_ids("a2", 1, 9),))).table
     assert overwritten.metadata.current_snapshot.operation == "overwrite"
     assert names(since(overwritten, table).changed_files(ADDED_DATA)) == ["a2"]
     assert names(since(overwritten, table).changed_files(REMOVED_DATA)) == ["a"]
@@ -141,7 +142,7 @@ def test_partitions_of_a_uuid_and_of_null_are_judged_by_their_value(type_, value
 
 
 def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
-    later = add(table, ids("c", 1, 10))
+    later = add(table, with_ids("c", 1, 10))
     head = later.metadata.current_snapshot
     metadata = replace(later.metadata, snapshots=tuple(replace(s, summary=None) for s in later.metadata.snapshots))
     start = table.metadata.current_snapshot_id
@@ -150,7 +151,7 @@ def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
 
 
 def test_a_start_that_is_no_ancestor_is_a_conflict(table):
-    later = add(table, ids("c", 1, 10))
+    later = add(table, with_ids("c", 1, 10))
     rolled_back = set_ref(later, "main", table.metadata.current_snapshot_id, "branch")
     for history in (since(rolled_back, later), since(memory_table(spec=BY_KIND), later)):
         with pytest.raises(ConflictError, match="is not known"):
@@ -160,8 +161,8 @@ def test_a_start_that_is_no_ancestor_is_a_conflict(table):
 
 
 def test_history_that_expired_is_a_conflict_where_it_is_needed(table):
-    once = add(table, ids("c", 1, 10))
-    later = add(add(once, ids("d", 1, 10)), ids("e", 1, 10))
+    once = add(table, with_ids("c", 1, 10))
+    later = add(add(once, with_ids("d", 1, 10)), with_ids("e", 1, 10))
     expired = swap(later, RemoveSnapshots((once.metadata.current_snapshot_id,)))
     for start in (table, None):
         with pytest.raises(ConflictError, match="snapshots expired, or the branch was moved"):
@@ -172,7 +173,7 @@ def test_history_that_expired_is_a_conflict_where_it_is_needed(table):
 
 
 def test_each_check_names_the_file_that_is_in_the_way(table):
-    later = run(add(table, ids("c", 1, 10)), DeleteFiles(paths=frozenset({path_of("b")}))).table
+    later = run(add(table, with_ids("c", 1, 10)), DeleteFiles(paths=frozenset({path_of("b")}))).table
     later = add_deletes(later, equality_deletes("e", partition=("x",)))
     of_x, of_y = rows(table, "kind = 'x'"), rows(table, "kind = 'y'")
     for change, name, match, other in [
@@ -211,7 +212,7 @@ def test_deletes_that_a_rollback_took_away_make_the_start_unknown(table):
 
 def test_branches_have_histories_of_their_own(table):
     branched = set_ref(table, "audit", table.metadata.current_snapshot_id, "branch")
-    later = add(add(branched, ids("c", 1, 10), branch="audit"), ids("d", 1, 10))
+    later = add(add(branched, with_ids("c", 1, 10), branch="audit"), with_ids("d", 1, 10))
     assert names(since(later, table, "audit").changed_files(ADDED_DATA)) == ["c"]
     assert names(since(later, table).changed_files(ADDED_DATA)) == ["d"]
 

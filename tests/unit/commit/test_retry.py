@@ -26,7 +26,7 @@ from icekeep.errors import (
 )
 from icekeep.events import CommitRetried, SnapshotCommitted, unfailing
 from icekeep.runs import Run
-from icekeep.spec.updates import UpgradeFormatVersion, log_previous
+from icekeep.spec.updates import log_previous
 from kit.cases import for_each
 from kit.catalogs import COUNTER, set_counter
 from kit.changes import Applying, Recorder, run, thrown
@@ -48,11 +48,6 @@ from kit.tables import EVENTS, add, files, live, memory_table, raw_list, stored,
 
 ONE = AppendFiles(files=files("new"))
 SET = ChangeProperties(updates={"owner": "me"})
-
-
-@pytest.fixture
-def catalog() -> MemoryCatalog:
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -921,12 +916,6 @@ def test_what_a_job_stands_on_may_not_change_under_it(catalog, table, changes, p
         run(table, ONE)
     assert raised.value.exit_status == 4
     assert {location for location in stored(catalog) - before if location.endswith(".avro")} == set()
-
-
-def test_an_upgrade_by_another_writer_does_not_end_a_job(catalog, table):
-    catalog.follow(after(lambda: swap(table, UpgradeFormatVersion(3))))
-    result = run(table, ONE)
-    assert (result.table.metadata.format_version, live(result.table)) == (3, {"old": 1, "new": 1})
 
 
 def test_another_spelling_of_the_location_is_the_same_place(catalog, table):

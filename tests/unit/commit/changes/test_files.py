@@ -15,7 +15,7 @@ from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.types import LONG
 from icekeep.spec.values import value_to_bytes
 from kit.changes import Applying, run
-from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
+from kit.memory_catalog import CONFLICTS, after
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
     BY_KIND,
@@ -31,12 +31,8 @@ from kit.tables import (
     raw_entries,
     raw_list,
     stored,
+    with_ids,
 )
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 def test_files_are_added_and_inherit_everything_from_the_commit(catalog):
@@ -112,15 +108,13 @@ def where(text, **options):
     return DeleteFiles(rows=parse_where(text), **options)
 
 
-def ids(name, low, high, partition=("x",)):
-    bounds = {"lower_bounds": {1: value_to_bytes(LONG, low)}, "upper_bounds": {1: value_to_bytes(LONG, high)}}
-    return replace(data_file(name, 10, partition), value_counts={1: 10}, null_value_counts={1: 0}, **bounds)
-
-
 @pytest.fixture
 def table(catalog):
     """Three files in two partitions, of two commits."""
-    return add(add(memory_table(catalog, spec=BY_KIND), ids("a", 1, 10), ids("b", 1, 10, ("y",))), ids("c", 11, 20))
+    return add(
+        add(memory_table(catalog, spec=BY_KIND), with_ids("a", 1, 10), with_ids("b", 1, 10, ("y",))),
+        with_ids("c", 11, 20),
+    )
 
 
 def test_files_go_by_path(table):
@@ -169,7 +163,7 @@ def test_a_file_of_which_only_some_rows_may_match_is_refused_whole(table, text):
 
 def test_a_filter_sees_what_others_add_meanwhile(table):
     change = Applying(where("kind = 'x'"))
-    table.catalog.follow(after(lambda: add(table, ids("d", 1, 10), ids("e", 1, 10, ("y",)))))
+    table.catalog.follow(after(lambda: add(table, with_ids("d", 1, 10), with_ids("e", 1, 10, ("y",)))))
     assert live(run(table, change).table) == {"b": 1, "e": 1}
     assert len(change.bases) == 2
 
@@ -221,7 +215,7 @@ def test_delete_files_of_a_partition_go_with_it_whatever_their_bounds_tell(table
     table = add_deletes(table, x, y)
     assert live(run(table, where("kind = 'y'")).table) == {"a": 1, "c": 1, "ex": 1}
     # `ex` deletes the id 1, and files with other ids too may hold it: `c` does not, but `a` is not asked.
-    table = add(table.catalog.load(EVENTS), ids("b", 1, 10, ("y",)))
+    table = add(table.catalog.load(EVENTS), with_ids("b", 1, 10, ("y",)))
     assert live(run(table, where("id <= 10 AND kind = 'x'")).table) == {"b": 1, "c": 1, "ex": 1}
 
 
@@ -241,7 +235,7 @@ def test_what_a_filter_removes_are_whole_files_and_never_a_row_that_does_not_mat
     table = memory_table(spec=BY_KIND)
     bounds = {f"f{n}": (low, low + width, kind) for n, (low, width, kind) in enumerate(files)}
     for name, (low, high, kind) in bounds.items():
-        table = add(table, ids(name, low, high, (kind,)))
+        table = add(table, with_ids(name, low, high, (kind,)))
     change = where(f"kind = 'x' AND id <= {limit}")
     partly = [n for n, (low, high, kind) in bounds.items() if kind == "x" and low <= limit < high]
     if partly:

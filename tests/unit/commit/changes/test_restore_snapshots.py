@@ -10,15 +10,10 @@ from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.schema import Schema
 from icekeep.spec.updates import AssertRefSnapshotId, RemoveSnapshotRef
 from kit.changes import run
-from kit.memory_catalog import LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
-from kit.tables import BY_KIND, BY_SCORE, EVENTS, add, data_file, live, memory_table, set_ref, swap
+from kit.memory_catalog import LANDS_BUT_SAYS_CONFLICT, after
+from kit.tables import BY_KIND, BY_SCORE, EVENTS, add, data_file, ids, live, memory_table, set_ref, swap
 
 ALL_BUT_HEADS = RetentionPolicy(older_than_ms=2**62, retain_last=1)
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -28,10 +23,6 @@ def table(catalog):
     for name in "abc":
         table = add(table, name)
     return run(table, DeleteFiles(paths=frozenset({data_file("a").file_path}))).table
-
-
-def ids(table):
-    return [s.snapshot_id for s in table.metadata.snapshots]
 
 
 def expire(table, **options):

@@ -18,9 +18,9 @@ from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import applied_delete
 from icekeep.spec.types import LONG, NestedField
 from icekeep.spec.updates import AddPartitionSpec, AddSchema, SetCurrentSchema
-from kit.changes import Applying, run
+from kit.changes import Applying, meanwhile, refused, run
 from kit.deletes import AddDeleteFile
-from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
+from kit.memory_catalog import CONFLICTS, after
 from kit.row_deletes import SaidToHold, add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
     BY_KIND,
@@ -40,11 +40,6 @@ from kit.tables import (
     stored,
     swap,
 )
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -76,17 +71,6 @@ def rewrite(table, removed=("a", "b"), name="new", *, at_start=True, **options):
         **options,
     }
     return RewriteFiles(removed=entries, **options)
-
-
-def meanwhile(table, *acts):
-    table.catalog.follow(*(after(act) for act in acts))
-
-
-def refused(table, change, match):
-    before = stored(table.catalog)
-    with pytest.raises(ConflictError, match=match):
-        run(table, change)
-    assert not orphans(table.catalog) - before
 
 
 def test_files_whose_deletes_were_applied_are_replaced(table):

@@ -12,17 +12,11 @@ from kit.memory_catalog import (
     CONFLICTS,
     LANDS_BUT_IS_UNKNOWN,
     LANDS_BUT_SAYS_CONFLICT,
-    MemoryCatalog,
     after,
 )
-from kit.tables import EVENTS, add, files, live, memory_table, set_ref, swap
+from kit.tables import EVENTS, add, files, ids, live, memory_table, set_ref, swap
 
 BOTH = [SetCurrentSnapshot, RollbackToSnapshot]
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -33,10 +27,6 @@ def table(catalog, request):
         table = add(table, name)
     table = set_ref(table, "side", ids(table)[1], "branch", min_snapshots_to_keep=7)
     return add(add(table, "c"), "d", branch="side")
-
-
-def ids(table):
-    return [s.snapshot_id for s in table.metadata.snapshots]
 
 
 def moves(cls, table, target):
