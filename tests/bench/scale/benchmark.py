@@ -1,7 +1,7 @@
 """What grows with a table: plans and jobs over 1, 3 and 10 million data files with 100,000 delete files (`scale_tables.py`).
 
 A standalone Spark cluster of two small executors does it, with a driver whose memory, JVM and Python together, must stay below
-2 GB. Data files are not there. No job reads them, and the listing of orphan removal is made up (`listing.py`).
+2 GB. Data files are not there. No job reads them, and the listing of orphan removal is made up (`AbsentFilesStorage`).
 
 Each process does a small table first, all of it in Spark, so that what counts is warm. The last table of the run says how much
 more a larger table takes: processor time, bytes and the driver's memory should grow no faster than the table.

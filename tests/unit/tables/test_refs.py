@@ -31,7 +31,7 @@ from kit.cases import for_each
 from kit.changes import Staged, run
 from kit.lake import Lake, events, multiset
 from kit.memory_catalog import MemoryCatalog
-from kit.tables import add, files, live, memory_table, set_ref
+from kit.tables import add, files, ids, live, memory_table, set_ref
 
 
 @pytest.fixture
@@ -48,10 +48,6 @@ def memory():
 @pytest.fixture(params=["sql", "filesystem"])
 def lake(request, tmp_path):
     return Lake(tmp_path, request.param)
-
-
-def ids(table):
-    return [s.snapshot_id for s in table.metadata.snapshots]
 
 
 def foreign_refs(lake):
