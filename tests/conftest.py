@@ -16,6 +16,7 @@ from icekeep import secrets
 from icekeep.planning.spark import session as source
 from kit.budget import Budget
 from kit.cases import FEW_EXAMPLES, scaled, set_share
+from kit.golden import golden  # noqa: F401 - a fixture
 from kit.limits import GIVEN_IS_USED
 from kit.timings import Timings
 from kit.workers import Workers
@@ -54,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=0.1,
         help="by how much to multiply the number of generated cases of every test (default: 0.1; `make nightly`: 2)",
     )
+    parser.addoption("--update", action="store_true", help="write golden texts as they are now (kit/golden.py)")
     parser.addoption(
         "--panel",
         action="store_true",

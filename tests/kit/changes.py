@@ -4,15 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import CommitResult, commit
+from icekeep.errors import ConflictError, IcekeepError
 from icekeep.events import Event, Warned
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import AddSnapshot, Update
+from kit.memory_catalog import after
 from kit.sharing import SharingReader, stored
+from kit.tables import orphans
+from kit.tables import stored as stored_locations
 
 
 class Recorder:
@@ -77,3 +82,17 @@ def run(table: Any, change: Any, **options: Any) -> CommitResult:
         files = stored(table, change.removed, change)
         change = replace(change, removed=files, applied_deletes={})
     return commit(table, change, **{"runtime": table.catalog.runtime, **options})
+
+
+def meanwhile(table: Any, *acts: Callable[[], object]) -> None:
+    """Let others act right before each of the next swaps."""
+    table.catalog.follow(*map(after, acts))
+
+
+def refused(table: Any, change: Any, match: str | None = None, error: type[IcekeepError] = ConflictError) -> Any:
+    """The error of a commit that must fail and leave nothing of its own."""
+    before = stored_locations(table.catalog)
+    with pytest.raises(error, match=match) as raised:
+        run(table, change)
+    assert not orphans(table.catalog) - before
+    return raised.value

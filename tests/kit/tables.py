@@ -23,6 +23,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.types import DOUBLE, LONG, STRING, NestedField
 from icekeep.spec.updates import SetSnapshotRef, Update
+from icekeep.spec.values import value_to_bytes
 from kit.memory_catalog import MemoryCatalog
 
 EVENTS = ("db", "events")
@@ -85,6 +86,18 @@ def data_file(name: str, records: int = 10, partition: tuple[Any, ...] = (), *, 
 def files(*names: str, records: int = 10) -> tuple[DataFile, ...]:
     """Files of an unpartitioned table."""
     return tuple(data_file(name, records) for name in names)
+
+
+def with_ids(name: str, low: int, high: int, partition: tuple[Any, ...] = ("x",), **changes: Any) -> DataFile:
+    """A file of ten rows whose ids lie between two bounds."""
+    counts = {"value_counts": {1: 10}, "null_value_counts": {1: 0}}
+    bounds = {"lower_bounds": {1: value_to_bytes(LONG, low)}, "upper_bounds": {1: value_to_bytes(LONG, high)}}
+    return replace(data_file(name, 10, partition), **{**counts, **bounds, **changes})
+
+
+def ids(table: Table) -> list[int]:
+    """The snapshots of a table, in order."""
+    return [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
 
 
 def add(table: Table, *added: str | DataFile, branch: str = "main") -> Table:

@@ -1,14 +1,19 @@
-"""What compaction commits, broken on purpose: see `mutants`."""
+"""Compaction and rewrites of delete files and manifests, broken on purpose: see `mutants`."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from msgspec.structs import replace
 
 from icekeep.commit import dangling, live_files
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes import deletes
 from icekeep.commit.changes import rewrites as rewrite_files
-from icekeep.commit.changes.rewrites import AppliedDeletes, RewriteFiles
+from icekeep.commit.changes import rewrites as rewrite_manifests
+from icekeep.commit.changes.deletes import ConvertDeletes, RewriteDeletes
+from icekeep.commit.changes.rewrites import AppliedDeletes, RewriteFiles, RewriteManifests
+from icekeep.commit.manifests import manifest_key
 from icekeep.commit.retry import commit
 from icekeep.maintenance.rewrite import run as start_tag
 from icekeep.spec import reach as applicability
@@ -140,3 +145,58 @@ def holds_for_no_time() -> AbstractContextManager[Any]:
         commit(table, start_tag._Pin(name, ref), runtime=runtime)
 
     return replaced(start_tag, "_create", create)
+
+
+def converts_what_it_looked_through() -> AbstractContextManager[Any]:
+    """Removes equality deletes though they reach data files that came since, or its own are gone."""
+    return replaced(ConvertDeletes, "_check_reached", lambda self, manifests, base, attempt: None)
+
+
+def converts_past_new_positions() -> AbstractContextManager[Any]:
+    """Adds vectors whatever vectors others have added meanwhile."""
+    return replaced(ConvertDeletes, "_check_position_deletes", lambda self, manifests, base, attempt: None)
+
+
+def numbers_merged_deletes_anew() -> AbstractContextManager[Any]:
+    """Gives merged delete files the number of the commit, as if they were new."""
+    add_numbered = deletes.add_numbered
+
+    def numbered_anew(files: Any, attempt: Any, *rest: Any, **given: Any) -> Any:
+        late = ((file, attempt.base.next_sequence_number) for file, _ in files)
+        return add_numbered(late, attempt, *rest, **given)
+
+    return replaced(deletes, "add_numbered", numbered_anew)
+
+
+def upgrades_unseen() -> AbstractContextManager[Any]:
+    """Writes position delete files for a table that takes vectors by now."""
+    return replaced(RewriteDeletes, "_check_base", lambda self, base: None)
+
+
+def lists_manifests_that_are_gone() -> AbstractContextManager[Any]:
+    """Lists new manifests as they are also where those that they replace are no longer in the table."""
+
+    def lenient(self: RewriteManifests, here: Any) -> Any:
+        return [m for m in self.replaced if manifest_key(m) in here]
+
+    stack = ExitStack()
+    stack.enter_context(replaced(rewrite_manifests, "_check_counts", lambda *arguments: None))
+    stack.enter_context(replaced(RewriteManifests, "_replaced", lenient))
+    return stack
+
+
+def leaves_what_it_had_no_use_for() -> AbstractContextManager[Any]:
+    """Leaves new manifests in storage that it did not list in the end."""
+    return replaced(Attempt, "leave_out", lambda self, manifests: None)
+
+
+def finds_what_manifests_leave_once() -> AbstractContextManager[Any]:
+    """Leaves out in later attempts the delete files that reached nothing in the first one's base."""
+    found: dict[Any, Any] = {}
+
+    def dangling(deletes: Any, data: Any, added: Any, base: Any, attempt: Any, **given: Any) -> Any:
+        if attempt.snapshot_id not in found:
+            found[attempt.snapshot_id] = _dangling(deletes, data, added, base, attempt, **given)
+        return found[attempt.snapshot_id]
+
+    return replaced(rewrite_manifests, "dangling", dangling)

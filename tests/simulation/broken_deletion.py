@@ -1,12 +1,15 @@
-"""Deletion of files beside others who delete or bring back, broken on purpose: see `mutants`."""
+"""Deletion of files and purges, broken on purpose: see `mutants`."""
 
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
+
+from msgspec.structs import replace
 
 from icekeep.maintenance.delete import run as deleting
 from icekeep.maintenance.delete.kept import KeptByPlans
 from icekeep.maintenance.delete.lease import LEASE_MS, PlanLease, take_lease
 from icekeep.maintenance.delete.reachable import NO_PATHS
+from icekeep.maintenance.drop import pending as unfinished
 from icekeep.maintenance.orphans import listing
 from icekeep.maintenance.restore import job as restoring
 from icekeep.runtime import Runtime
@@ -44,3 +47,30 @@ def _all(*several: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
     for one in several:
         stack.enter_context(one)
     return stack
+
+
+_finish, _read_plan = unfinished._finish, unfinished.read_plan
+
+
+def finishes_what_was_never_dropped() -> AbstractContextManager[Any]:
+    """Takes a plan for that of a table which the catalog has forgotten, as soon as it has a head."""
+    return replaced(unfinished, "DROPPED", "plan.json")
+
+
+def finishes_for_another_catalog() -> AbstractContextManager[Any]:
+    """Does not ask of which catalog a plan is."""
+    stack, here = ExitStack(), [""]
+
+    def finish(directory: str, run: Any) -> Any:
+        here[0] = run.table.catalog.identity
+        return _finish(directory, run)
+
+    def read_plan(directory: str, storage: Any) -> Any:
+        return replace(_read_plan(directory, storage), catalog=here[0])
+
+    stack.enter_context(replaced(unfinished, "_finish", finish))
+    stack.enter_context(replaced(unfinished, "read_plan", read_plan))
+    return stack
+
+
+BROKEN = (finishes_what_was_never_dropped, finishes_for_another_catalog)

@@ -23,17 +23,29 @@ from kit.no_spark import no_spark
 from kit.runtime import with_runtime
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
 from simulation.client import Client, Crashed
-from simulation.credentials import Credentials
-from simulation.doing import FINDINGS, NOT_ICEKEEPS, NOTICED, Told, Violation
-from simulation.faults import Fault, Faults, NoFaults, RandomFaults
+from simulation.file_operations import Operation
 from simulation.model import Model
-from simulation.operation import Operation
 from simulation.operations import LIKED_ALONE, OPERATIONS, Make
-from simulation.orphan_operations import ExpireAndWait, RemoveOrphans, RestoreBeside
-from simulation.scheduler import Actor, Scheduler
-from simulation.serially import serially
-from simulation.snapshot_operations import ExpireAndReclaim, Restore
-from simulation.world import CATALOGS, DIRECTORY, EVENTS, LOCATION, START_MS, World
+from simulation.scheduler import Actor, Scheduler, serially
+from simulation.snapshot_operations import ExpireAndReclaim, ExpireAndWait, RemoveOrphans, Restore, RestoreBeside
+from simulation.world import (
+    CATALOGS,
+    DIRECTORY,
+    EVENTS,
+    FINDINGS,
+    LOCATION,
+    NOT_ICEKEEPS,
+    NOTICED,
+    START_MS,
+    Credentials,
+    Fault,
+    Faults,
+    NoFaults,
+    RandomFaults,
+    Told,
+    Violation,
+    World,
+)
 
 _DAYS_MS = 24 * 3600 * 1000
 _BESIDE_ORPHANS: tuple[Make, ...] = (RemoveOrphans, RemoveOrphans, ExpireAndWait, ExpireAndWait, RestoreBeside)

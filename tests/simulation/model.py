@@ -20,8 +20,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import PartitionKey, is_global, partition_key
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.storage.base import DeleteStatus
-from simulation.doing import Doing, Effect, Told, Violation, kind_of
-from simulation.world import EVENTS, LOCATION, Disk, World
+from simulation.world import EVENTS, LOCATION, Disk, Doing, Effect, Told, Violation, World, kind_of
 
 DEFINITIONS = (
     "properties",

@@ -12,16 +12,19 @@ from simulation import (
     broken_changes,
     broken_commits,
     broken_compaction,
-    broken_deletes,
     broken_deletion,
-    broken_manifests,
-    broken_streaming,
 )
 from simulation.codec import values_in_place_of_bytes
-from simulation.compaction_operations import Compact, CompactAndClean, CompactHoldingItsStart, CompactIntoAnotherSpec
-from simulation.definition_operations import ChangePartitioning, SetStatistics, Upgrade
-from simulation.delete_operations import ConvertByValue, MergeDeletes
-from simulation.doing import FINDINGS, NOT_ICEKEEPS, NOTICED, Violation
+from simulation.compaction_operations import (
+    Compact,
+    CompactAndClean,
+    CompactHoldingItsStart,
+    CompactIntoAnotherSpec,
+    ConvertByValue,
+    MergeDeletes,
+    MergeManifests,
+    MergeManifestsAndClean,
+)
 from simulation.file_operations import (
     Append,
     Delete,
@@ -32,13 +35,21 @@ from simulation.file_operations import (
     OverwriteByFilter,
 )
 from simulation.history import History
-from simulation.manifest_operations import MergeManifests, MergeManifestsAndClean
-from simulation.operations import Make
-from simulation.publishing_operations import Publish, Stage
-from simulation.ref_operations import MakeBranchOrTag, MoveBranchOrTag, RenameABranch
-from simulation.snapshot_operations import Expire, ExpireAndReclaim, Restore, Rollback, SetCurrent
+from simulation.operations import ChangePartitioning, Make, SetStatistics, Upgrade
+from simulation.snapshot_operations import (
+    Expire,
+    ExpireAndReclaim,
+    MakeBranchOrTag,
+    MoveBranchOrTag,
+    Publish,
+    RenameABranch,
+    Restore,
+    Rollback,
+    SetCurrent,
+    Stage,
+)
 from simulation.streaming import StreamingHistory
-from simulation.world import DIRECTORY, POINTER, UPDATES
+from simulation.world import DIRECTORY, FINDINGS, NOT_ICEKEEPS, NOTICED, POINTER, UPDATES, Violation
 
 HISTORIES_MAX = 600
 """How many to look at for one that shows a mutant."""
@@ -152,17 +163,19 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_carrying.removes_deletes_that_landed: Hunt("G1", at=1, likes=DELETES_COME),
     broken_carrying.leaves_deletes_of_attempts: Hunt("X3", at=21, likes=DELETES_COME),
     broken_carrying.passes_over_refusals: Hunt("D1", at=22, likes=ROWS_COME_BACK),
-    broken_deletes.converts_what_it_looked_through: Hunt("D4", at=114, likes=(DeleteByValue, ConvertByValue, Compact)),
-    broken_deletes.converts_past_new_positions: Hunt(
+    broken_compaction.converts_what_it_looked_through: Hunt(
+        "D4", at=114, likes=(DeleteByValue, ConvertByValue, Compact)
+    ),
+    broken_compaction.converts_past_new_positions: Hunt(
         "E1", at=38, share=0.0, likes=(DeleteRows, ConvertByValue, DeleteByValue, Append)
     ),
-    broken_deletes.numbers_merged_deletes_anew: Hunt("C9", at=1, likes=(DeleteRows, MergeDeletes)),
-    broken_deletes.upgrades_unseen: Hunt("D3", at=297, likes=(DeleteRows, MergeDeletes, Upgrade)),
-    broken_manifests.lists_manifests_that_are_gone: Hunt("D1", at=1, likes=OTHERS_CHANGE_MANIFESTS),
-    broken_manifests.leaves_what_it_had_no_use_for: Hunt(
+    broken_compaction.numbers_merged_deletes_anew: Hunt("C9", at=1, likes=(DeleteRows, MergeDeletes)),
+    broken_compaction.upgrades_unseen: Hunt("D3", at=297, likes=(DeleteRows, MergeDeletes, Upgrade)),
+    broken_compaction.lists_manifests_that_are_gone: Hunt("D1", at=1, likes=OTHERS_CHANGE_MANIFESTS),
+    broken_compaction.leaves_what_it_had_no_use_for: Hunt(
         "X3", at=31, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
     ),
-    broken_manifests.finds_dangling_deletes_once: Hunt(
+    broken_compaction.finds_what_manifests_leave_once: Hunt(
         "D4", at=55, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
     ),
     broken_deletion.forgets_what_waits: Hunt("G2", at=5, orphans=True),
@@ -171,14 +184,14 @@ MUTANTS: dict[Mutant, Hunt] = {
     ),
     broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=156, orphans=True),
     broken_deletion.asks_for_no_new_credentials: Hunt("V1", at=2, credentials=True),
-    broken_streaming.refuses_what_has_changed: Hunt("C11", streams=True),
-    broken_streaming.carries_no_positions: Hunt("D4", streams=True),
-    broken_streaming.reads_deletes_once_a_data_file: Hunt("D4", at=1, streams=True),
-    broken_streaming.writes_deletes_once_a_data_file: Hunt("D4", at=1, streams=True),
-    broken_streaming.forgets_which_rows_were_dropped: Hunt("D1", streams=True),
-    broken_streaming.carries_a_group_at_most: Hunt("D4", at=3, streams=True),
-    broken_streaming.reuses_a_manifest_of_deletes: Hunt("D4", at=1, streams=True),
-    broken_streaming.leaves_what_tasks_told: Hunt("X3", streams=True),
+    broken_carrying.refuses_what_has_changed: Hunt("C11", streams=True),
+    broken_carrying.carries_no_positions: Hunt("D4", streams=True),
+    broken_carrying.reads_deletes_once_a_data_file: Hunt("D4", at=1, streams=True),
+    broken_carrying.writes_deletes_once_a_data_file: Hunt("D4", at=1, streams=True),
+    broken_carrying.forgets_which_rows_were_dropped: Hunt("D1", streams=True),
+    broken_carrying.carries_a_group_at_most: Hunt("D4", at=3, streams=True),
+    broken_carrying.reuses_a_manifest_of_deletes: Hunt("D4", at=1, streams=True),
+    broken_carrying.leaves_what_tasks_told: Hunt("X3", streams=True),
 }
 
 

@@ -17,7 +17,7 @@ from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, add, data_file
 from kit.trash import DAY_MS, files_of
-from simulation.doing import Violation
+from simulation.world import Violation
 
 NAMESPACE = ("db",)
 TABLES = ("a", "b", "c")

@@ -30,13 +30,11 @@ from kit.choices import Choices  # noqa: E402 - the path comes first
 from kit.sharing_out import shared_out  # noqa: E402
 from simulation import sweep  # noqa: E402
 from simulation.codec import values_in_place_of_bytes  # noqa: E402
-from simulation.doing import Told  # noqa: E402
-from simulation.faults import Fault  # noqa: E402
 from simulation.history import History, Tally  # noqa: E402
 from simulation.mutants import MUTANTS, caught_by, kind_of  # noqa: E402
 from simulation.operations import OPERATIONS  # noqa: E402
 from simulation.streaming import run_streaming, simulate_streaming  # noqa: E402
-from simulation.world import SEEN  # noqa: E402
+from simulation.world import SEEN, Fault, Told  # noqa: E402
 
 _CHUNK = 100
 _LONG = 2000

@@ -6,16 +6,12 @@ from functools import cache
 
 from simulation.codec import values_in_place_of_bytes
 from simulation.compaction_operations import Compact
-from simulation.definition_operations import ChangePartitioning, SetStatistics
-from simulation.doing import Told
-from simulation.faults import ANYWHERE, AT, Fault, FaultAt
 from simulation.file_operations import Append, DeleteByValue, DeleteRows
 from simulation.history import History
-from simulation.operations import OPERATIONS, Make
-from simulation.ref_operations import MakeBranchOrTag
+from simulation.operations import OPERATIONS, ChangePartitioning, Make, SetStatistics
 from simulation.scheduler import Actor
-from simulation.snapshot_operations import ExpireAndReclaim, Rollback
-from simulation.world import CATALOGS
+from simulation.snapshot_operations import ExpireAndReclaim, MakeBranchOrTag, Rollback
+from simulation.world import ANYWHERE, AT, CATALOGS, Fault, FaultAt, Told
 
 _NEVER = -1
 _PREPARED = (

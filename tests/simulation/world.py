@@ -1,20 +1,269 @@
-"""The simulated world: one disk and one catalog for all writers, and who is told of what becomes of them."""
+"""The simulated world: one disk and one catalog for all writers, what goes wrong at their calls, and what each is told."""
 
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from icekeep.catalog.base import Identifier
 from icekeep.catalog.metadata_files import HINT, file_version, parse_version_name, read_table
-from icekeep.errors import InvalidTableError, MissingFileError
+from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import DeleteStatus
-from simulation.credentials import Credentials
-from simulation.doing import Violation
-from simulation.faults import Faults
+from icekeep.storage.vended import VendedProperties
 from simulation.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from simulation.model import Model
+
+KINDS = ("a", "b", "c")
+"""What the column `kind` of a table holds, by which some tables are partitioned."""
+
+
+def kind_of(row: int) -> str:
+    """The kind of a row."""
+    return KINDS[row // 10 % len(KINDS)]
+
+
+def kinds_of(rows: Iterable[int]) -> list[str]:
+    """The kinds of rows, sorted."""
+    return sorted(set(map(kind_of, rows)))
+
+
+FINDINGS = (IcekeepBug, InvalidTableError)
+NOTICED = "E1"
+"""What the library itself finds: that the table is damaged, or the library broken."""
+
+NOT_ICEKEEPS = "E2"
+"""An error that is none of icekeep's, such as a `TypeError`."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; `invariant` is its letter and number, as `model` has them."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant, self.message = invariant, message
+
+    def __reduce__(self) -> tuple[type["Violation"], tuple[str, str]]:
+        return type(self), (self.invariant, self.message)
+
+
+class Told(Enum):
+    """What a writer was told of its operation."""
+
+    NOTHING = "nothing yet"
+    COMMITTED = "committed"
+    UNCHANGED = "nothing to change"
+    FAILED = "proven not to have landed"
+    UNKNOWN = "unknown"
+    CRASHED = "the writer crashed"
+    INTERRUPTED = "the writer was interrupted"
+
+
+class Effect(NamedTuple):
+    """What an operation does to the live files of one branch, and to its rows beside that.
+
+    `deleted_rows` go by delete files. A compaction leaves the rows as they are (`same_rows`), and where others have deleted
+    some of what it replaces it may bring some of the delete files of `may_carry`, for files that it adds. Added files are
+    given `sequence_number`, or that of `numbers` where they have one, or the snapshot's.
+    """
+
+    branch: str
+    removed: frozenset[str] = frozenset()
+    added: frozenset[str] = frozenset()
+    sequence_number: int | None = None
+    same_rows: bool = False
+    deleted_rows: frozenset[int] = frozenset()
+    may_carry: frozenset[str] = frozenset()
+    numbers: Mapping[str, int] = {}
+
+
+class Doing(Protocol):
+    """An operation as the model sees it."""
+
+    name: str
+    told: Told
+    landings: int
+    met_faults: bool
+    unrecognised: bool
+    outrun: bool
+    began_ms: int
+    moves_refs: frozenset[str]
+    changes: frozenset[str]
+    expires: bool
+    restores: bool
+    left: frozenset[str]
+
+    def effect(self, model: "Model", before: TableMetadata, after: TableMetadata) -> Effect | None:
+        """What may differ, of a landing on top of `before`."""
+
+    def check(self, model: "Model", before: TableMetadata, after: TableMetadata) -> None:
+        """What else must hold of it."""
+
+    def deletes(self, model: "Model", location: str) -> None:
+        """What must hold of a file that it is about to delete, beside what holds of all."""
+
+
+class Fault(Enum):
+    """What becomes of one call to storage or the catalog."""
+
+    NONE = "none"
+    STALLED = "stalled"
+    FAILED_BEFORE = "failed before it took effect"
+    FAILED_AFTER = "failed after it took effect"
+    CRASHED_BEFORE = "last before a crash, without effect"
+    CRASHED_AFTER = "last before a crash"
+    INTERRUPTED_BEFORE = "interrupted before it took effect"
+    INTERRUPTED_AFTER = "interrupted after it took effect"
+    # Of the calls that commit alone: the swap of a pointer, the creation of a version.
+    LOST_ANSWER = "answer lost"
+    LOST_REQUEST = "request lost"
+    LATE = "lands later"
+    MET_ITSELF = "landed and reported as a conflict"
+    BUSY = "refused though nobody was faster"
+
+
+ANYWHERE = (
+    Fault.STALLED,
+    Fault.FAILED_BEFORE,
+    Fault.FAILED_AFTER,
+    Fault.CRASHED_BEFORE,
+    Fault.CRASHED_AFTER,
+    Fault.INTERRUPTED_BEFORE,
+    Fault.INTERRUPTED_AFTER,
+)
+AT_SWAPS = (*ANYWHERE, Fault.LOST_ANSWER, Fault.LOST_REQUEST, Fault.LATE, Fault.MET_ITSELF, Fault.BUSY)
+AT_CREATES = (*ANYWHERE, Fault.LOST_REQUEST, Fault.LATE, Fault.MET_ITSELF)
+SWAP = "swap"
+CREATE_VERSION = "create version"
+AT = {SWAP: AT_SWAPS, CREATE_VERSION: AT_CREATES}
+"""What can go wrong at the calls that commit; at all others it is `ANYWHERE`."""
+
+
+class Faults(Protocol):
+    """Decides call by call; `fired` counts what it decided."""
+
+    fired: Counter[Fault]
+
+    def next(self, operation: str) -> Fault:
+        """What becomes of this call."""
+
+
+class NoFaults:
+    """Nothing goes wrong."""
+
+    def __init__(self) -> None:
+        self.fired: Counter[Fault] = Counter()
+
+    def next(self, operation: str) -> Fault:
+        return Fault.NONE
+
+
+class RandomFaults:
+    """A share of all calls, and a greater one of those that commit, where most is at stake."""
+
+    def __init__(self, random: Random, share: float) -> None:
+        self.fired: Counter[Fault] = Counter()
+        self._random = random
+        self._shares = {operation: min(1.0, share * 6) for operation in AT}
+        self._share = share
+
+    def next(self, operation: str) -> Fault:
+        if not self._share or self._random.random() >= self._shares.get(operation, self._share):
+            return Fault.NONE
+        fault = self._random.choice(AT.get(operation, ANYWHERE))
+        self.fired[fault] += 1
+        return fault
+
+
+class FaultAt:
+    """One fault, at the `number`th call; `calls` names all calls that were made."""
+
+    def __init__(self, number: int, fault: Fault) -> None:
+        self.fired: Counter[Fault] = Counter()
+        self.calls: list[str] = []
+        self._number, self._fault = number, fault
+
+    def next(self, operation: str) -> Fault:
+        self.calls.append(operation)
+        if len(self.calls) - 1 != self._number:
+            return Fault.NONE
+        self.fired[self._fault] += 1
+        return self._fault
+
+
+if TYPE_CHECKING:
+    from simulation.client import Client
+
+T = TypeVar("T")
+_TOKEN, _END = "s3.session-token", "s3.session-token-expires-at-ms"
+
+
+class RefusedError(IcekeepError):
+    """A store took no request with these credentials: whoever works beside a catalog that answers never sees it."""
+
+
+class Credentials:
+    """What the catalog hands out: for how long they hold, and whether it says so."""
+
+    def __init__(self, random: Random) -> None:
+        self.life_ms = random.choice([20_000, 60_000, 3_600_000])
+        self._tells_end = random.random() < 0.5
+        self._random = random
+        self._ends_ms: dict[str, int] = {}
+
+    def handed_out(self, now_ms: int) -> dict[str, str]:
+        """New ones."""
+        token = f"{self._random.getrandbits(64):016x}"
+        self._ends_ms[token] = now_ms + self.life_ms
+        return {_TOKEN: token} | ({_END: str(now_ms + self.life_ms)} if self._tells_end else {})
+
+    def check(self, properties: Mapping[str, str], now_ms: int) -> None:
+        """Raise `RefusedError` where they have ended."""
+        if now_ms >= self._ends_ms[properties[_TOKEN]]:
+            raise RefusedError("simulated: these credentials have ended")
+
+
+class Wallet:
+    """The credentials of one client, as a storage has them."""
+
+    def __init__(self, client: "Client", credentials: Credentials) -> None:
+        self._credentials, self._client = credentials, client
+        first = credentials.handed_out(client.world.scheduler.now_ms)
+        self._vended = VendedProperties(first, _Renewal(self), client)
+
+    def ask(self, request: Callable[[], T]) -> T:
+        """Make a request with what holds now."""
+
+        def authorized() -> T:
+            self._credentials.check(self._vended.current(), self._client.world.scheduler.now_ms)
+            return request()
+
+        try:
+            return self._vended.ask(authorized, lambda error: isinstance(error, RefusedError))
+        except RefusedError as error:
+            self._client.world.refused(self._client.owner, error)
+            raise
+
+    def renewed(self) -> dict[str, str]:
+        """One call to the catalog, that may fail as every other."""
+        world = self._client.world
+        world.seen["renewals of credentials"] += 1
+        return self._client.request("renew", "", lambda: self._credentials.handed_out(world.scheduler.now_ms))
+
+
+class _Renewal:
+    def __init__(self, wallet: Wallet) -> None:
+        self._wallet = wallet
+        # Each process has its own, and no later one has the same.
+        self.key = object()
+
+    def properties(self) -> Mapping[str, str]:
+        return self._wallet.renewed()
+
 
 EVENTS: Identifier = ("db", "events")
 WAREHOUSE = "memory://lake/wh"

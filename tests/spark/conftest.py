@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(autouse=True)
 def _each_spark_job_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Spark job of ours that forgets its run fails whatever test meets it; `test_steps.py` meets those of all jobs."""
+    """A Spark job of ours that forgets its run fails whatever test meets it; `test_tasks.py` meets those of all jobs."""
     for module in NAMESAKES:
         monkeypatch.setattr(f"{module}.spark_run", checked_run)
 

@@ -10,7 +10,7 @@ from bench.scale import with_icekeep
 from bench.scale.benchmark import SCALE
 from bench.tables import copies, scale_tables
 from bench.tables.kept import Kept, kept, make_anew
-from bench.tables.scale_shapes import Scale
+from bench.tables.scale_tables import Scale
 from icekeep.runtime import SYSTEM
 
 SHAPE = Scale(files=2_000, deletes=400, partitions=4, manifest_files=70, garbage_percent=10, orphans_percent=2)

@@ -6,8 +6,7 @@ from pyiceberg.manifest import DataFile as ForeignFile
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
-from bench.tables.big_rows import FIRST_DAY, Shape
-from bench.tables.big_tables import FILTERS, filters, make
+from bench.tables.big_tables import FILTERS, FIRST_DAY, Shape, filters, make
 from bench.tables.kept import Kept, kept, make_anew
 from icekeep import plan_scan
 from icekeep.spec.manifests.read import read_manifest, read_manifest_list

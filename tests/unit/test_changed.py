@@ -14,7 +14,7 @@ def names(*changed: str) -> set[str]:
 
 def test_a_module_leads_to_the_tests_that_import_it_or_what_imports_it():
     found = names("lib/icekeep/maintenance/orphans/listing.py")
-    assert "spark/test_remove_orphan_files.py" in found
+    assert "spark/test_removed_files.py" in found
     assert "end_to_end/test_jobs.py" in found
     assert found.isdisjoint({"unit/spec/test_types.py", "unit/formats/test_orc.py", "local/storage/test_objects.py"})
 

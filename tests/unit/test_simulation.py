@@ -19,8 +19,6 @@ from kit.cases import for_each, scaled, seeds
 from simulation import sweep
 from simulation.codec import values_in_place_of_bytes
 from simulation.compaction_operations import CompactHoldingItsStart
-from simulation.doing import Told, Violation
-from simulation.faults import Fault
 from simulation.file_operations import Append
 from simulation.history import History, Tally
 from simulation.mutants import MUTANTS, UNNAMED, Hunt, Mutant, caught_by, kind_of
@@ -28,7 +26,7 @@ from simulation.operations import OPERATIONS, Make
 from simulation.replacing import replaced
 from simulation.run import never_met, run, simulate, through_bytes
 from simulation.streaming import run_streaming, simulate_streaming
-from simulation.world import CATALOGS, DIRECTORY, POINTER, SEEN, UPDATES
+from simulation.world import CATALOGS, DIRECTORY, POINTER, SEEN, UPDATES, Fault, Told, Violation
 
 pytestmark = pytest.mark.slow
 

@@ -3,10 +3,11 @@
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 _GLANCE_S = 0.1
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -174,4 +175,30 @@ def _stats() -> dict[int, list[str]]:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(*_GONE):
             found[int(process.name)] = (process / "stat").read_text().rpartition(")")[2].split()
+    return found
+
+
+_PLANS = 4
+
+
+def timed_plans(
+    filters: Mapping[str, Any], ready: Callable[[Any], Callable[[], Callable[[], dict[str, int]]]]
+) -> dict[str, Any]:
+    """Of each filter the best time of some plans, each of a table that was just loaded, and the files that they find.
+
+    Args:
+        ready: loads the table; what it returns plans a filter.
+    """
+    found = {}
+    for name, asked in filters.items():
+        seconds, results = [], []
+        for _ in range(_PLANS):
+            plan = ready(asked)
+            began = time.perf_counter()
+            say = plan()
+            seconds.append(time.perf_counter() - began)
+            results.append(say())
+        if any(result != results[0] for result in results):
+            raise AssertionError(f"the same plan has different results: {results}")
+        found[name] = {"seconds": min(seconds), **results[0]}
     return found

@@ -10,19 +10,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bench.compaction.benchmark import COMPACTION
-from bench.deletes.benchmark import DELETES
-from bench.expiration.benchmark import EXPIRATION
-from bench.manifests.benchmark import MANIFESTS
-from bench.planning.benchmark import PLANNING
-from bench.reaching.benchmark import REACHING
-from bench.runner.comparing import compare
+from bench.compaction import COMPACTION
+from bench.deletes import DELETES
+from bench.expiration import EXPIRATION
+from bench.manifests import MANIFESTS
+from bench.parts.benchmark import REACHING, VERIFYING
+from bench.planning import PLANNING
 from bench.runner.figures import Figures, console
 from bench.runner.published import Published
 from bench.runner.rivals import CACHE, RIVALS, Rival, before
-from bench.runner.trial import OF_RIVALS, Benchmark, Case
+from bench.runner.trial import OF_RIVALS, Benchmark, Case, compare
 from bench.scale.benchmark import SCALE
-from bench.verifying.benchmark import VERIFYING
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     "planning": PLANNING,

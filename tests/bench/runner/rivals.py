@@ -3,14 +3,61 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import msgspec
 
-from bench.runner.processes import RivalFailedError, run
+from kit.rest_server import RestServer
+
+TIMEOUT_S = 3600
+_LOG_LINES = 12
+
+
+class RivalFailedError(Exception):
+    """A rival ended without an answer, or with one that cannot be; the message says so, with the end of what it wrote."""
+
+
+def run(command: Sequence[str], python_path: Sequence[Path] = ()) -> dict[str, Any]:
+    """Run a rival to its end; its answer is the last line of what it prints.
+
+    Raises:
+        RivalFailedError: it fails, says nothing, or takes longer than `TIMEOUT_S`.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        log, out = Path(directory, "log"), Path(directory, "out")
+        with log.open("wb") as err, out.open("wb") as answers:
+            environment = _environment(command, python_path)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=answers, stderr=err, cwd=directory, env=environment
+            )
+            try:
+                process.wait(TIMEOUT_S)
+            except subprocess.TimeoutExpired as error:
+                raise RivalFailedError(f"{command[0]} has not ended after {TIMEOUT_S} s") from error
+            finally:
+                process.kill()
+                process.wait()
+        lines = out.read_text(errors="replace").splitlines()
+        if process.returncode == 0 and lines:
+            return dict(json.loads(lines[-1]))
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+        raise RivalFailedError(f"{command[0]} ended with status {process.returncode}: {tail[-3000:]}")
+
+
+def _environment(command: Sequence[str], python_path: Sequence[Path]) -> dict[str, str]:
+    """The caller's environment without its Spark: the Python beside the program is that of driver and workers."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
+    python = str(Path(command[0]).with_name("python"))
+    path = os.pathsep.join(map(str, python_path))
+    return {**kept, "TZ": "UTC", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "PYTHONPATH": path}
+
 
 ROOT = Path(__file__).resolve().parents[3]
 TESTS, LIB, CACHE = ROOT / "tests", ROOT / "lib", ROOT / ".bench"
@@ -93,7 +140,7 @@ RIVALS = {
         Rival(
             "spark-avro",
             "icekeep",
-            asks={"module": "bench.manifests.with_spark_avro"},
+            asks={"module": "bench.jobs.with_spark_avro"},
             # Errors only: the Avro writer warns of each field of each file.
             spark={"spark.log.level": "ERROR"},
         ),
@@ -209,3 +256,42 @@ def compiled(classes: Path) -> Path:
     sources = [str(source) for source in sorted((TESTS / "bench/java/bench").glob("*.java"))]
     subprocess.run(["javac", "-d", str(classes), "-cp", path, *sources], check=True)
     return classes
+
+
+class RivalsCatalog:
+    """The catalog, in this process, whose time and memory count for nobody; each rival registers the table that it works on."""
+
+    def __enter__(self) -> Self:
+        self._stack = ExitStack()
+        self._started: RestServer | None = None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def uri(self) -> str:
+        """Where it answers, from now on."""
+        return self._server.uri
+
+    @property
+    def _server(self) -> RestServer:
+        if self._started is None:
+            directory = self._stack.enter_context(TemporaryDirectory(prefix="bench-rest-"))
+            self._started = RestServer(Path(directory))
+            self._stack.callback(self._started.close)
+        return self._started
+
+    def publish(self, target: Mapping[str, Any]) -> None:
+        """Let the files of a table say what the catalog has: a version more, and the hint to it."""
+        metadata = Path(target["path"]) / "metadata"
+        hint = metadata / "version-hint.text"
+        location = self._server.pointers[tuple(target["name"].split("."))]
+        last = Path(location.removeprefix("file://"))
+        version = int(hint.read_text()) + 1
+        if last.name == f"v{version - 1}.metadata.json":
+            return
+        (metadata / f"v{version}.metadata.json").write_bytes(last.read_bytes())
+        hint.write_text(str(version))

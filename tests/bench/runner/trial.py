@@ -1,13 +1,32 @@
-"""What a benchmark is: cases as data, and for each kind of case what rivals are told and how their outcome is checked."""
+"""What a benchmark is: cases as data, what rivals are told of each, and its rounds, in which each rival has a process of its own.
 
-from collections.abc import Callable, Mapping, Sequence
+Metadata names files by their whole paths, so that a copy elsewhere would not do.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
+from rich.markup import escape
 
-from bench.runner.figures import Answer, Fact, Figures, print_summary
-from bench.runner.rivals import OURS, Rival, spark_settings, write_conf
+from bench.rival.process import copied
+from bench.runner.figures import Answer, Fact, Figures, Run, console, print_figures, print_summary
+from bench.runner.rivals import (
+    OURS,
+    Rival,
+    RivalFailedError,
+    RivalsCatalog,
+    process,
+    spark_settings,
+    start,
+    submit_process,
+    time_command,
+    write_conf,
+)
 from bench.tables.kept import Kept, made
 
 BENCH, SMALL = "bench", "small"
@@ -126,3 +145,121 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
     trial: Callable[[Any, Path, Path], Trial]
     compared: tuple[str, ...] = ()
     summary: Callable[[Sequence[Figures], Sequence[str]], None] = print_summary
+
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class InPlaceTrial(Trial):
+    def targets(self, rival: Rival) -> dict[str, Any]:
+        listing = ["left", str(self.table.path), str(self.listing(rival.name))]
+        return {
+            "table": target(BENCH, self.table.name, _restoring(self.table), listing, path=self.table.path),
+            "small": target(SMALL, self.small.name, _restoring(self.small), path=self.small.path),
+        }
+
+    def listing(self, rival: str) -> Path:
+        """Where the names of the files that a rival's last run left are."""
+        return self.directory / f"left-by-{rival}.txt"
+
+    def close(self) -> None:
+        copied(_restoring(self.table))
+
+
+def _restoring(table: Kept) -> list[str]:
+    return ["restore", str(table.path), str(table.pristine)]
+
+
+def days_ago_ms(days: int) -> int:
+    return time.time_ns() // 1_000_000 - days * _DAY_MS
+
+
+def compare(
+    benchmark: Benchmark, name: str, case: Case, rivals: Sequence[Rival], cache: Path
+) -> tuple[list[Figures], bool]:
+    """Let rivals do a case and print what they took; false if one failed, or left what it must not.
+
+    A rival that fails is left out of what follows: the others go on.
+    """
+    console.print(f"\n[bold]{name}[/]: {case.table.name}")
+    cache.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="trial-", dir=cache) as directory, RivalsCatalog() as rivals_catalog:
+        trial = benchmark.trial(case, cache, Path(directory))
+        runs: dict[str, tuple[Run, ...]] = {}
+        failed: set[str] = set()
+        try:
+            for rival in in_turn(rivals, case.rounds):
+                if rival.name in failed:
+                    continue
+                try:
+                    answer = take_turn(trial, rival, rivals_catalog)
+                    trial.check_turn(rival, answer)
+                except RivalFailedError as error:
+                    failed.add(rival.name)
+                    _print_failure(rival.name, error)
+                else:
+                    runs[rival.name] = (*runs.get(rival.name, ()), *answer.runs)
+            return _judged(trial, name, {who: own for who, own in runs.items() if who not in failed}, bool(failed))
+        finally:
+            trial.close()
+
+
+def in_turn(rivals: Sequence[Rival], rounds: int) -> Iterator[Rival]:
+    """All rivals in each round; who was last in one round is first in the next."""
+    for number in range(rounds):
+        yield from reversed(rivals) if number % 2 else rivals
+
+
+def take_turn(trial: Trial, rival: Rival, rivals_catalog: RivalsCatalog) -> Answer:
+    """One round of a rival; raises `RivalFailedError`."""
+    case = trial.case
+    request = {
+        "module": f"bench.{trial.room}.with_{rival.engine}",
+        "work": case.work,
+        "spark": trial.spark(rival),
+        "conf": str(trial.conf_of(rival.name)),
+        "runs": case.runs,
+        **trial.targets(rival),
+        **trial.asks(rival),
+    }
+    is_registered = rival.is_by_rest and "path" in request.get("table", {})
+    if is_registered:
+        request["uri"] = rivals_catalog.uri
+    answer = (
+        _times_command(trial, rival, request) if case.is_process else msgspec.convert(start(rival, request), Answer)
+    )
+    if is_registered:
+        rivals_catalog.publish(request["table"])
+    return answer
+
+
+def _times_command(trial: Trial, rival: Rival, request: Mapping[str, Any]) -> Answer:
+    if rival.is_by_rest:
+        command = process(rival, request)
+    else:
+        command = submit_process(rival, request) if rival.engine == "java" else trial.command(rival, request)
+    runs = []
+    for _ in range(trial.case.runs):
+        copied(request["table"]["before"])
+        run: dict[str, Any] = time_command(rival, command)
+        runs.append(msgspec.convert({**run, "left": copied(request["table"]["after"])}, Run))
+    return Answer(runs=tuple(runs))
+
+
+def _judged(trial: Trial, name: str, runs: dict[str, tuple[Run, ...]], has_failed: bool) -> tuple[list[Figures], bool]:
+    figures = [Figures(case=name, rival=rival, runs=own) for rival, own in runs.items()]
+    if not figures:
+        return [], not has_failed
+    try:
+        found = trial.find(figures)
+        figures = [replace(one, facts=dict(found.get(one.rival, {}))) for one in figures]
+        print_figures(figures)
+        trial.check(figures)
+    except RivalFailedError as error:
+        _print_failure(name, error)
+        return figures, False
+    return figures, not has_failed
+
+
+def _print_failure(who: str, error: RivalFailedError) -> None:
+    console.print(f"[bold red]{who} failed[/]: {escape(str(error))}")

@@ -108,7 +108,7 @@ def _write_with_java(rows: Path, table: Kept) -> None:
     one_a_file = {f"spark.sql.files.{name}": str(1 << 40) for name in ("maxPartitionBytes", "openCostInBytes")}
     ask(
         "java",
-        "bench.compaction.with_java",
+        "bench.jobs.with_java",
         "write_lineitem",
         spark=spark_settings(RIVALS["java"], "4g", {"bench": table.warehouse}) | one_a_file,
         table={"catalog": "bench", "name": table.name},

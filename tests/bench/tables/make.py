@@ -12,9 +12,8 @@ from bench.tables import (  # noqa: E402 - as above
     big_tables,
     changes,
     delete_entries,
-    history_tables,
+    histories,
     lineitem,
-    scale_shapes,
     scale_tables,
 )
 from bench.tables.kept import kept, make_anew  # noqa: E402 - as above
@@ -23,17 +22,17 @@ MAKERS = {
     big_tables.Shape: big_tables.make,
     changes.Changes: changes.make,
     delete_entries.DeleteEntries: delete_entries.make,
-    history_tables.History: history_tables.make,
+    histories.History: histories.make,
     lineitem.Lineitem: lineitem.make,
-    scale_shapes.Scale: scale_tables.make,
+    scale_tables.Scale: scale_tables.make,
 }
 Shapes = (
     big_tables.Shape
     | changes.Changes
     | delete_entries.DeleteEntries
-    | history_tables.History
+    | histories.History
     | lineitem.Lineitem
-    | scale_shapes.Scale
+    | scale_tables.Scale
 )
 
 

@@ -1,25 +1,36 @@
 """Tables of millions of data files whose metadata is real: manifests, lists, snapshots; the files themselves are not there.
 
-Entries of data files are arrays (`alike_records.py`), those of delete files are encoded one by one; two processes write
+Entries of data files are arrays (`AlikeRecords`), those of delete files are encoded one by one; two processes write
 manifests. All snapshots are committed at once, so that there is one metadata file.
+
+Files have numbers. First come those that are live, then garbage, which the first snapshot added and the second removed, then
+orphans, which no snapshot has. Partitions take turns, so that each manifest has files of all of them.
+
+Each tenth of the live files is appended by some snapshots; then one adds deletes for it: deletes of positions in one file, in a
+stretch of files, deletion vectors, and equality deletes, which reach all files of their partition that came before.
+
+Records of one length are put together as arrays of bytes. A record is encoded once by `EntryEncoder`, with the least value of
+everything that differs from entry to entry, and once more for the greatest value of each: where the bytes differ the value lies.
+All other entries are the first one with other bytes there.
 """
 
+import datetime
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from enum import StrEnum
+from functools import cache
 from itertools import count, pairwise
-from typing import Any
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bench.tables.alike_records import AlikeRecords, Bytes, Numbers, digits, ends_of_varint, little_endian, varints
-from bench.tables.big_rows import ACCOUNTS, ACCOUNTS_A_FILE, schema
+from bench.tables.big_tables import ACCOUNTS, ACCOUNTS_A_FILE, schema
 from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept
-from bench.tables.scale_shapes import CHUNKS, FIRST_DAY, DeleteKind, Paths, Scale, day_text, hashes
 from icekeep.catalog.base import Committed, Table
 from icekeep.planning.transcode import fast_packer
 from icekeep.spec.manifests.structs import (
@@ -40,6 +51,247 @@ from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update, requiremen
 from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.locations import local_path
 from icekeep.tables.verbs import create_table
+
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+
+
+class AlikeRecords:
+    """Makes records that differ in some values only.
+
+    Args:
+        encode: makes the record of some values, by their names.
+        ends: for each name two values whose encodings are of one length and have no byte in common.
+    """
+
+    def __init__(self, encode: Callable[[Mapping[str, Any]], bytes], ends: Mapping[str, tuple[Any, Any]]) -> None:
+        least = {name: first for name, (first, _) in ends.items()}
+        self._record: Bytes = np.frombuffer(encode(least), np.uint8)
+        self._places = {name: self._places_of(encode({**least, name: last})) for name, (_, last) in ends.items()}
+
+    def _places_of(self, record: bytes) -> Numbers:
+        other = np.frombuffer(record, np.uint8)
+        if len(other) != len(self._record):
+            raise ValueError(f"records of {len(other)} and {len(self._record)} bytes are not alike")
+        return np.flatnonzero(other != self._record)
+
+    def make(self, columns: Mapping[str, Bytes]) -> Bytes:
+        """A row of bytes for each record; a value that a record has several times is given once.
+
+        Args:
+            columns: for each name a row of encoded bytes for each record.
+        """
+        if columns.keys() != self._places.keys():
+            raise ValueError(f"there are {sorted(columns)}, not {sorted(self._places)}")
+        count = len(next(iter(columns.values())))
+        records = np.repeat(self._record[None], count, axis=0)
+        for name, values in columns.items():
+            places = self._places[name]
+            times, rest = divmod(len(places), values.shape[1])
+            if rest or not times:
+                raise ValueError(
+                    f"{name} takes {len(places)} bytes of a record, not {values.shape[1]} once or several times"
+                )
+            records[:, places] = np.tile(values, times)
+        return records
+
+
+def varints(numbers: Numbers, size_bytes: int) -> Bytes:
+    """Avro's longs that each take so many bytes.
+
+    Raises:
+        ValueError: one of them takes fewer or more.
+    """
+    zigzag = numbers * 2
+    if len(numbers) and not (ends_of_varint(size_bytes)[0] * 2 <= zigzag.min() and zigzag.max() < 1 << 7 * size_bytes):
+        raise ValueError(f"numbers from {numbers.min()} to {numbers.max()} are not of {size_bytes} bytes")
+    parts = (zigzag[:, None] >> 7 * np.arange(size_bytes)) & 0x7F
+    parts[:, :-1] |= 0x80
+    return parts.astype(np.uint8)
+
+
+def ends_of_varint(size_bytes: int) -> tuple[int, int]:
+    """The least number that takes so many bytes as Avro's long, and one that has no byte of it."""
+    return (1 << 7 * (size_bytes - 1)) // 2 if size_bytes > 1 else 0, _GREATEST[size_bytes]
+
+
+_GREATEST = {1: 63, 3: ((1 << 21) - 2) // 2, 4: ((1 << 28) - 2) // 2}
+
+
+def little_endian(numbers: Numbers) -> Bytes:
+    """Longs as bounds have them."""
+    return numbers.astype("<i8").view(np.uint8).reshape(-1, 8)
+
+
+def digits(numbers: Numbers, count: int, base: int = 10) -> Bytes:
+    """Numbers as text of so many digits."""
+    powers = base ** np.arange(count - 1, -1, -1, dtype=np.int64)
+    return np.frombuffer(b"0123456789abcdef", np.uint8)[numbers[:, None] // powers % base]
+
+
+FIRST_DAY = 18_262
+"""2020-01-01, in days since the epoch: the day of the first partition."""
+
+CHUNKS = 10
+APPENDS_A_CHUNK = 5
+_STRETCH_FILES = 50
+_HASH = 2_654_435_761
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+class DeleteKind(StrEnum):
+    """What a delete file is; of ten in a row these follow one another."""
+
+    OF_FILE = "of one file"
+    OF_STRETCH = "of a stretch"
+    VECTOR = "vector"
+    EQUALITY = "equality"
+
+
+_TURNS = {
+    "all": (*[DeleteKind.OF_FILE] * 6, *[DeleteKind.OF_STRETCH] * 2, DeleteKind.VECTOR, DeleteKind.EQUALITY),
+    "mostly-of-one-file": (*[DeleteKind.OF_FILE] * 99, *[DeleteKind.OF_STRETCH] * 10, DeleteKind.EQUALITY),
+    "wide": (DeleteKind.OF_STRETCH,),
+    "equality": (DeleteKind.EQUALITY,),
+}
+"""What the delete files of a table are, by the name of the mix: their kinds follow one another in this order."""
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """How big a table is.
+
+    Attributes:
+        files: live data files.
+        deletes: delete files and vectors; as many in each chunk and partition.
+        manifest_files: how many files a data manifest has.
+        garbage_percent, orphans_percent: how many files of the other kinds there are, of a hundred live ones.
+        mix: of which kinds the delete files are, a name of `_TURNS`.
+        format_version: 2 has no vectors, and a position delete file of one data file is known by equal bounds.
+    """
+
+    files: int
+    deletes: int = 100_000
+    partitions: int = 1_000
+    manifest_files: int = 10_000
+    garbage_percent: int = 10
+    orphans_percent: int = 1
+    mix: Literal["all", "mostly-of-one-file", "wide", "equality"] = "all"
+    format_version: Literal[2, 3] = 3
+
+    read: ClassVar[tuple[str, ...]] = ("*.avro",)
+    is_restored: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.deletes % (CHUNKS * self.partitions):
+            raise ValueError(
+                f"{self.deletes} delete files cannot be dealt out to {CHUNKS} times {self.partitions} partitions"
+            )
+        if self.files % (CHUNKS * self.partitions):
+            raise ValueError(f"{self.files} files cannot be dealt out to {CHUNKS} times {self.partitions} partitions")
+        if self.deletes > self.files:
+            raise ValueError("there is at most one delete file a data file")
+
+    @property
+    def name(self) -> str:
+        numbers = (
+            f"{self.files}-files-{self.deletes}-deletes-{self.partitions}-partitions-{self.manifest_files}-a-manifest"
+        )
+        name = f"scale-{numbers}-{self.garbage_percent}-percent-garbage"
+        return name if self.mix == "all" else f"{name}-{self.mix}-v{self.format_version}"
+
+    @property
+    def small(self) -> "Scale":
+        return replace(self, files=20_000, deletes=400, partitions=20, manifest_files=200)
+
+    @property
+    def garbage(self) -> range:
+        """The numbers of the files that only the first snapshot has."""
+        return range(self.files, self.files + self.files * self.garbage_percent // 100)
+
+    @property
+    def orphans(self) -> range:
+        """The numbers of the files that no snapshot has."""
+        first = self.garbage.stop
+        return range(first, first + self.files * self.orphans_percent // 100)
+
+    @property
+    def chunk_rows(self) -> int:
+        """How many files of a partition a chunk adds."""
+        return self.files // CHUNKS // self.partitions
+
+    def appends(self, chunk: int) -> Iterator[range]:
+        """The numbers of the files that each snapshot of a chunk appends."""
+        size = self.files // CHUNKS
+        bounds = [size * chunk + size * number // APPENDS_A_CHUNK for number in range(APPENDS_A_CHUNK + 1)]
+        yield from (range(first, stop) for first, stop in pairwise(bounds))
+
+    def chunk_deletes(self, chunk: int) -> range:
+        """The numbers of the delete files that the last snapshot of a chunk adds."""
+        size = self.deletes // CHUNKS
+        return range(size * chunk, size * (chunk + 1))
+
+    def delete(self, number: int) -> "Delete":
+        """What a delete file is, and which data files it is for."""
+        chunk, own = divmod(number, self.deletes // CHUNKS)
+        turn, partition = divmod(own, self.partitions)
+        turns = self.deletes // CHUNKS // self.partitions
+        kinds = _TURNS[self.mix]
+        # Each partition begins elsewhere in the order, so that all kinds are in it even where a chunk has one turn.
+        kind = kinds[(turns * chunk + turn + (partition if self.mix != "all" else 0)) % len(kinds)]
+        first = self.chunk_rows * chunk + self.chunk_rows * turn // turns
+        last = first + min(_STRETCH_FILES, self.chunk_rows // 2) if kind is DeleteKind.OF_STRETCH else first
+        last = min(last, self.chunk_rows * (chunk + 1) - 1)
+        return Delete(kind, partition, first * self.partitions + partition, last * self.partitions + partition)
+
+
+class Delete(NamedTuple):
+    """A delete file; of files of its partition the first and the last number in which it deletes positions."""
+
+    kind: DeleteKind
+    partition: int
+    first: int
+    last: int
+
+
+class Paths:
+    """Where the files of a table are."""
+
+    def __init__(self, shape: Scale, directory: str) -> None:
+        self._shape, self._directory = shape, directory
+
+    def directory(self, partition: int) -> str:
+        return f"{self._directory}/at_day={day_text(partition)}"
+
+    def partition_of(self, directory: str) -> int | None:
+        """The partition whose files are in a directory; `None` if it is another one."""
+        head = f"{self._directory}/at_day="
+        if not directory.startswith(head):
+            return None
+        return (datetime.date.fromisoformat(directory.removeprefix(head)) - _EPOCH).days - FIRST_DAY
+
+    def data(self, number: int) -> str:
+        return f"{self.directory(number % self._shape.partitions)}/{number:010}-{hash_of(number):08x}-00001.parquet"
+
+    def delete(self, number: int) -> str:
+        ending = "puffin" if self._shape.delete(number).kind is DeleteKind.VECTOR else "parquet"
+        return f"{self.directory(number % self._shape.partitions)}/{number:010}-00001-deletes.{ending}"
+
+
+def hash_of(number: int) -> int:
+    """A number of 32 bits that does not follow from its neighbours'."""
+    return number * _HASH % (1 << 32)
+
+
+def hashes(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same of many."""
+    return (numbers.astype(np.uint64) * np.uint64(_HASH) % np.uint64(1 << 32)).astype(np.int64)
+
+
+@cache
+def day_text(partition: int) -> str:
+    """The day of a partition as ISO 8601."""
+    return (_EPOCH + datetime.timedelta(days=FIRST_DAY + partition)).isoformat()
+
 
 COLUMNS = 10
 TARGET_BYTES = 128 << 20
@@ -196,7 +448,7 @@ _KEYS = ("id", "at", "account")
 
 
 def _bounds(values: Mapping[str, Any], bound: str, high: int) -> dict[int, bytes]:
-    """The bounds of the columns of `big_rows.schema`: the upper ones are higher in a byte that is not by chance."""
+    """The bounds of the columns of `big_tables.schema`: the upper ones are higher in a byte that is not by chance."""
     some, more = values[f"{bound}_others"], bytes([high])
     others = [
         some + more,  # an int

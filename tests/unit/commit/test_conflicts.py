@@ -1,17 +1,25 @@
+"""Conflicts, and the sets of files that are held against the table."""
+
+import math
+from decimal import Decimal
 from uuid import UUID as UUIDValue
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.commit.changes.files import DeleteFiles, OverwriteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Since
+from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, entry_digest, store_part
 from icekeep.commit.manifests import ManifestReader
-from icekeep.errors import ConflictError
+from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.manifests.structs import ManifestContent
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status
 from icekeep.spec.partitioning import build_spec
+from icekeep.spec.reach import AppliedDelete
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import LONG, STRING, UUID, NestedField
 from icekeep.spec.updates import RemoveSnapshots
@@ -19,24 +27,27 @@ from icekeep.spec.values import value_to_bytes
 from kit.cases import for_each
 from kit.changes import run
 from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
-from kit.tables import BY_KIND, COLUMNS, add, data_file, entries_of, live, manifests_of, memory_table, set_ref, swap
-
-
-def ids(name, low, high, partition=("x",)):
-    """A file whose ids lie between two bounds."""
-    return replace(
-        data_file(name, 10, partition),
-        value_counts={1: 10},
-        null_value_counts={1: 0},
-        lower_bounds={1: value_to_bytes(LONG, low)},
-        upper_bounds={1: value_to_bytes(LONG, high)},
-    )
+from kit.sharing import store_file_set
+from kit.storage import MemoryStorage
+from kit.tables import (
+    BY_KIND,
+    COLUMNS,
+    add,
+    data_file,
+    entries_of,
+    live,
+    manifests_of,
+    memory_table,
+    set_ref,
+    swap,
+    with_ids,
+)
 
 
 @pytest.fixture
 def table():
     """Two partitions with one file each."""
-    return add(memory_table(spec=BY_KIND), ids("a", 1, 10), ids("b", 1, 10, ("y",)))
+    return add(memory_table(spec=BY_KIND), with_ids("a", 1, 10), with_ids("b", 1, 10, ("y",)))
 
 
 def since(table, start, branch="main"):
@@ -65,15 +76,15 @@ def test_nothing_happened_since_the_head_itself(table):
 
 
 def test_history_is_newest_first_without_the_start(table):
-    once = add(table, ids("c", 1, 10))
-    twice = add(once, ids("d", 1, 10))
+    once = add(table, with_ids("c", 1, 10))
+    twice = add(once, with_ids("d", 1, 10))
     found = since(twice, table).snapshots
     assert [s.snapshot_id for s in found] == [t.metadata.current_snapshot_id for t in (twice, once)]
     assert len(since(twice, None).snapshots) == 3
 
 
 def test_only_what_came_later_was_added_and_compaction_adds_nothing(table):
-    later = add(add(table, ids("c", 1, 10)), ids("d", 1, 10, ("y",)))
+    later = add(add(table, with_ids("c", 1, 10)), with_ids("d", 1, 10, ("y",)))
     later = replaced(later, "a", "a2")
     assert names(since(later, table).changed_files(ADDED_DATA)) == ["c", "d"]
     assert names(since(later, None).changed_files(ADDED_DATA)) == ["a", "b", "c", "d"]
@@ -82,7 +93,7 @@ def test_only_what_came_later_was_added_and_compaction_adds_nothing(table):
 
 
 def test_bounds_of_added_and_removed_files_count(table):
-    later = add(table, ids("c", 1, 10), ids("d", 20, 30))
+    later = add(table, with_ids("c", 1, 10), with_ids("d", 20, 30))
     assert names(since(later, table).changed_files(ADDED_DATA, rows(table, "id > 15"))) == ["d"]
     gone = run(later, DeleteFiles(paths=frozenset({path_of("c"), path_of("d")}))).table
     assert names(since(gone, later).changed_files(REMOVED_DATA, rows(table, "id < 5 AND kind = 'x'"))) == ["c"]
@@ -90,7 +101,7 @@ def test_bounds_of_added_and_removed_files_count(table):
 
 
 def test_overwrites_and_deletes_remove_and_overwrites_add(table):
-    overwritten = run(table, OverwriteFiles(removed=entries_of(table, "a"), added=(ids("a2", 1, 9),))).table
+    overwritten = run(table, OverwriteFiles(removed=entries_of(table, "a"), added=(with_ids("a2", 1, 9),))).table
     assert overwritten.metadata.current_snapshot.operation == "overwrite"
     assert names(since(overwritten, table).changed_files(ADDED_DATA)) == ["a2"]
     assert names(since(overwritten, table).changed_files(REMOVED_DATA)) == ["a"]
@@ -131,7 +142,7 @@ def test_partitions_of_a_uuid_and_of_null_are_judged_by_their_value(type_, value
 
 
 def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
-    later = add(table, ids("c", 1, 10))
+    later = add(table, with_ids("c", 1, 10))
     head = later.metadata.current_snapshot
     metadata = replace(later.metadata, snapshots=tuple(replace(s, summary=None) for s in later.metadata.snapshots))
     start = table.metadata.current_snapshot_id
@@ -140,7 +151,7 @@ def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
 
 
 def test_a_start_that_is_no_ancestor_is_a_conflict(table):
-    later = add(table, ids("c", 1, 10))
+    later = add(table, with_ids("c", 1, 10))
     rolled_back = set_ref(later, "main", table.metadata.current_snapshot_id, "branch")
     for history in (since(rolled_back, later), since(memory_table(spec=BY_KIND), later)):
         with pytest.raises(ConflictError, match="is not known"):
@@ -150,8 +161,8 @@ def test_a_start_that_is_no_ancestor_is_a_conflict(table):
 
 
 def test_history_that_expired_is_a_conflict_where_it_is_needed(table):
-    once = add(table, ids("c", 1, 10))
-    later = add(add(once, ids("d", 1, 10)), ids("e", 1, 10))
+    once = add(table, with_ids("c", 1, 10))
+    later = add(add(once, with_ids("d", 1, 10)), with_ids("e", 1, 10))
     expired = swap(later, RemoveSnapshots((once.metadata.current_snapshot_id,)))
     for start in (table, None):
         with pytest.raises(ConflictError, match="snapshots expired, or the branch was moved"):
@@ -162,7 +173,7 @@ def test_history_that_expired_is_a_conflict_where_it_is_needed(table):
 
 
 def test_each_check_names_the_file_that_is_in_the_way(table):
-    later = run(add(table, ids("c", 1, 10)), DeleteFiles(paths=frozenset({path_of("b")}))).table
+    later = run(add(table, with_ids("c", 1, 10)), DeleteFiles(paths=frozenset({path_of("b")}))).table
     later = add_deletes(later, equality_deletes("e", partition=("x",)))
     of_x, of_y = rows(table, "kind = 'x'"), rows(table, "kind = 'y'")
     for change, name, match, other in [
@@ -201,6 +212,122 @@ def test_deletes_that_a_rollback_took_away_make_the_start_unknown(table):
 
 def test_branches_have_histories_of_their_own(table):
     branched = set_ref(table, "audit", table.metadata.current_snapshot_id, "branch")
-    later = add(add(branched, ids("c", 1, 10), branch="audit"), ids("d", 1, 10))
+    later = add(add(branched, with_ids("c", 1, 10), branch="audit"), with_ids("d", 1, 10))
     assert names(since(later, table, "audit").changed_files(ADDED_DATA)) == ["c"]
     assert names(since(later, table).changed_files(ADDED_DATA)) == ["d"]
+
+
+AT = "memory://lake/wh/db/events/.icekeep/runs/1"
+DELETE = AppliedDelete("memory://d", None, 3)
+
+
+def entry(name="a", sequence_number=1, **changes):
+    file = replace(data_file(name, 7), **changes)
+    return ManifestEntry(status=Status.EXISTING, sequence_number=sequence_number, data_file=file)
+
+
+def read(*names, manifest="m", applied=frozenset()):
+    return [ReadFile(entry(name), manifest, applied) for name in names]
+
+
+@for_each(
+    "other",
+    [
+        entry("b"),
+        entry(sequence_number=2),
+        entry(spec_id=1),
+        entry(partition=(1,)),
+        entry(partition=(None,)),
+        entry(first_row_id=0),
+        entry(content_offset=4),
+    ],
+)
+def test_whatever_must_still_be_so_is_in_the_digest(other):
+    assert entry_digest(other) != entry_digest(entry())
+
+
+@for_each(
+    ("one", "another"), [((0.0,), (-0.0,)), ((1,), ("1",)), ((b"1",), ("1",)), ((Decimal("1.0"),), (Decimal("1.00"),))]
+)
+def test_partitions_that_differ_have_different_digests(one, another):
+    assert entry_digest(entry(partition=one)) != entry_digest(entry(partition=another))
+
+
+def test_what_a_commit_may_change_is_not_in_the_digest():
+    other = replace(entry(partition=(math.nan,), record_count=1), status=Status.ADDED, snapshot_id=5)
+    assert entry_digest(other) == entry_digest(entry(partition=(float("nan"),)))
+
+
+@given(st.lists(st.tuples(st.sampled_from("mno"), st.text(min_size=1)), unique_by=lambda pair: pair[1], max_size=20))
+def test_a_stored_set_gives_back_what_was_read_from_each_manifest(pairs):
+    storage, pairs = MemoryStorage(), sorted(pairs)
+    stored = store_file_set([ReadFile(entry(name), manifest) for manifest, name in pairs], storage, AT)
+    assert (stored.files_count, stored.records_count) == (len(pairs), 7 * len(pairs))
+    assert stored.parts.keys() == {manifest for manifest, _ in pairs}
+    for manifest in stored.parts:
+        expected = {entry_digest(entry(n)): data_file(n).file_path for m, n in pairs if m == manifest}
+        assert stored.load(storage, [manifest]).paths == expected
+    assert len(stored.load(storage, stored.parts).paths) == len(pairs)
+    assert set(stored.locations()) == storage.files.keys()
+
+
+def test_applied_deletes_are_stored_with_their_file():
+    storage = MemoryStorage()
+    stored = store_file_set([*read("a", applied=frozenset({DELETE})), *read("b", manifest="n")], storage, AT)
+    assert stored.load(storage, ["m", "n"]).applied == {data_file("a").file_path: frozenset({DELETE})}
+
+
+@given(st.lists(st.frozensets(st.integers(0, 5)), max_size=8))
+def test_each_file_gets_back_the_deletes_that_were_applied_to_it(numbers):
+    storage = MemoryStorage()
+    applied = [frozenset(AppliedDelete("d", n % 3 or None, n) for n in some) for some in numbers]
+    files = [ReadFile(entry(f"f{i}"), "m", some) for i, some in enumerate(applied)] or read("a")
+    stored = store_file_set(files, storage, AT)
+    found = stored.load(storage, ["m"]).applied
+    assert found == {data_file(f"f{i}").file_path: some for i, some in enumerate(applied) if some}
+
+
+def test_delete_files_that_many_data_files_share_are_stored_once():
+    """apache/iceberg #13674: a few hundred equality deletes reach each of many files; their names are not repeated for each."""
+    sizes = []
+    for files_count in (1, 101):
+        storage = MemoryStorage()
+        applied = frozenset(AppliedDelete(f"memory://{'x' * 100}/{n}", None, 3) for n in range(500))
+        stored = store_file_set(read(*map(str, range(files_count)), applied=applied), storage, AT)
+        sizes.append(len(storage.files[stored.locations()[0]][0]))
+        loaded = stored.load(storage, ["m"]).applied
+        assert len(loaded) == files_count
+        assert len({id(some) for some in loaded.values()}) == 1
+    assert sizes[1] - sizes[0] < 100 * 2000
+
+
+def test_the_same_files_make_the_same_part_in_whatever_task():
+    files = [*read("a", applied=frozenset(AppliedDelete(f"d{n}", None, n) for n in range(9))), *read("b")]
+    parts = []
+    for _ in range(2):
+        storage = MemoryStorage()
+        part = store_part(
+            [replace(file, applied_deletes=frozenset(file.applied_deletes)) for file in files], storage, AT, 7
+        )
+        assert part == StoredPart("m", 7, 2, 14)
+        parts.append({at: data for at, (data, *_) in storage.files.items()})
+    assert parts[0] == parts[1]
+
+
+def test_a_file_that_a_manifest_lists_twice_is_refused():
+    with pytest.raises(InvalidTableError, match=r"'.*/a' is live more than once in the table; it cannot be rewritten"):
+        store_part([*read("a"), *read("a")], MemoryStorage(), AT, 0)
+
+
+def test_a_set_has_one_part_a_manifest():
+    with pytest.raises(IcekeepBug, match=r"two parts of the set of files in .* are of one manifest"):
+        StoredFileSet.of(AT, [StoredPart("m", 0, 1, 1), StoredPart("m", 1, 1, 1)])
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"\x81\xa5paths\x01"])
+def test_a_part_that_is_broken_is_said_to_be(data):
+    storage = MemoryStorage()
+    stored = store_file_set(read("a"), storage, AT)
+    storage.files[stored.locations()[0]] = (data, 0)
+    with pytest.raises(InvalidTableError, match=r"cannot read the set of files in '.*files-0.msgpack'"):
+        stored.load(storage, ["m"])

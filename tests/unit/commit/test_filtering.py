@@ -14,9 +14,7 @@ from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.types import LONG
 from icekeep.spec.updates import SetProperties
-from icekeep.spec.values import value_to_bytes
 from kit.changes import Applying, run
 from kit.memory_catalog import MemoryCatalog
 from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
@@ -35,6 +33,7 @@ from kit.tables import (
     orphans,
     raw_list,
     swap,
+    with_ids,
 )
 
 
@@ -177,15 +176,9 @@ def outcome_of(table, removed, by_filter, way):
     )
 
 
-def ids(name, low, high, kind="x", **changes):
-    bounds = {"lower_bounds": {1: value_to_bytes(LONG, low)}, "upper_bounds": {1: value_to_bytes(LONG, high)}}
-    counts = {"value_counts": {1: 10}, "null_value_counts": {1: 0}}
-    return replace(data_file(name, 10, (kind,)), **{**counts, **bounds, **changes})
-
-
 @pytest.fixture
 def table():
-    return add(memory_table(spec=BY_KIND), ids("a", 1, 10))
+    return add(memory_table(spec=BY_KIND), with_ids("a", 1, 10))
 
 
 def rows(table, where):
@@ -210,7 +203,7 @@ def entry(file):
 )
 def test_a_file_matches_unless_its_partition_or_its_bounds_rule_that_out(table, where, file, manifest):
     matching = Matching(table.metadata, rows(table, where))
-    assert matching.entry(entry(ids("a", 1, 10))) is file
+    assert matching.entry(entry(with_ids("a", 1, 10))) is file
     (row,) = manifests_of(table)
     assert matching.manifest(row) is manifest
     # Without summaries nothing is ruled out.
@@ -219,16 +212,16 @@ def test_a_file_matches_unless_its_partition_or_its_bounds_rule_that_out(table, 
 
 @pytest.mark.parametrize("where", ["kind = 'x'", "id < 11", "kind = 'y' OR id >= 1", "TRUE"])
 def test_data_files_are_selected_where_all_rows_match(table, where):
-    assert MatchingFiles(rows(table, where), table.metadata).entry(entry(ids("a", 1, 10)))
+    assert MatchingFiles(rows(table, where), table.metadata).entry(entry(with_ids("a", 1, 10)))
 
 
 @pytest.mark.parametrize("where", ["id < 10", "score > 1", "kind = 'x' AND id > 1"])
 def test_a_data_file_that_may_match_in_part_is_refused(table, where):
     selection = MatchingFiles(rows(table, where), table.metadata)
     with pytest.raises(UnsupportedError, match="/a' may hold rows that match"):
-        selection.entry(entry(ids("a", 1, 10)))
+        selection.entry(entry(with_ids("a", 1, 10)))
     assert not selection.entry(
-        entry(ids("b", 20, 30, "y", null_value_counts={1: 0, 3: 10}, value_counts={1: 10, 3: 10}))
+        entry(with_ids("b", 20, 30, ("y",), null_value_counts={1: 0, 3: 10}, value_counts={1: 10, 3: 10}))
     )
 
 
@@ -236,5 +229,5 @@ def test_a_data_file_that_may_match_in_part_is_refused(table, where):
 def test_delete_files_are_selected_by_partition_alone(table, where, selected):
     selection = MatchingFiles(rows(table, where), table.metadata)
     deletes = [position_deletes("p", "a", partition=("x",)), equality_deletes("e", partition=("x",))]
-    with_bounds = replace(ids("e", 1, 10), content=deletes[1].content, equality_ids=(1,))
+    with_bounds = replace(with_ids("e", 1, 10), content=deletes[1].content, equality_ids=(1,))
     assert [selection.entry(entry(f)) for f in (*deletes, with_bounds)] == [selected] * 3

@@ -54,11 +54,6 @@ NOT_THERE = 4711
 
 
 @pytest.fixture
-def catalog():
-    return MemoryCatalog()
-
-
-@pytest.fixture
 def table(catalog):
     return add(memory_table(catalog), "old")
 

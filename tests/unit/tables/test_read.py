@@ -1,4 +1,4 @@
-"""`read_batches`: the rows of `read_table` and of PyIceberg, one batch after the other, with one data file open at a time."""
+"""Rows are read as the model has them and as PyIceberg reads them."""
 
 import sys
 from collections.abc import Sequence
@@ -31,6 +31,7 @@ from icekeep.spec.evolution import (
     UpdateColumnType,
 )
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.types import LONG, MIB, STRING, StructType
@@ -42,10 +43,11 @@ from icekeep.tables.verbs import append, create_table, update_schema, update_spe
 from kit.cases import cases
 from kit.columns import column, parquet_bytes, schema_of
 from kit.lake import EVENTS, Lake, events, multiset
+from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_deletes import add_deletes, position_deletes
-from kit.row_histories import SPECS, VERSIONS, History, Step, steps
+from kit.row_histories import FORMATS, SPECS, VERSIONS, History, Step, steps
 from kit.row_texts import row_texts
 from kit.storage import MemoryStorage
 from kit.tables import BY_KIND, add, data_file, memory_table
@@ -313,3 +315,42 @@ def test_a_scan_of_narrow_columns_needs_the_memory_of_these(monkeypatch: pytest.
     assert [rows.num_rows for rows in scanned(monkeypatch, only_ids, 2 * MIB)] == [COUNT]
     with pytest.raises(UnsupportedError, match=r"row group 0 takes .* bytes and reading it in batches"):
         scanned(monkeypatch, ROWS, 200_000)
+
+
+HISTORIES = 100
+
+
+@cases(HISTORIES, least=25)
+@given(steps(least=1), st.sampled_from(VERSIONS), st.sampled_from(SPECS))
+def test_scan_has_the_rows_of_the_model(steps: list[Step], version: int, fields: Sequence[tuple[str, str]]) -> None:
+    """Rows lie where the model says, too: in partitions that follow from their values when they were written."""
+    history = History(in_memory(), version, fields).went_on(steps)
+    assert history.by.rows() == history.expected()
+    places = {row.id: row.place for row in history.model.rows}
+    assert all(place.is_same(places[id_]) for id_, place in history.found_places().items())
+
+
+def compares_lost_columns(history: History) -> bool:
+    """Whether rows were deleted by a column that is no longer there."""
+    compared = {id_ for entry in live_entries(history.table) for id_ in entry.data_file.equality_ids or ()}
+    return bool(compared - history.schema.fields_by_id.keys())
+
+
+@pytest.mark.nightly
+def test_histories_have_what_they_are_to_have() -> None:
+    """Of fifty that follow from numbers: what they do, and that each kind of delete takes rows away and leaves others."""
+    histories = [History.of(number, in_memory()) for number in range(50)]
+    metadata = [history.table.metadata for history in histories]
+    files = [entry.data_file for history in histories for entry in live_entries(history.table)]
+    assert {file.content for file in files} == set(FileContent)
+    assert {file.file_format for file in files} == {*FORMATS, "PUFFIN"}
+    assert {file.referenced_data_file is None for file in files if file.content is FileContent.POSITION_DELETES} == {
+        True,
+        False,
+    }
+    assert sum(len(one.specs_by_id) > 1 for one in metadata) > 10
+    assert sum(len(one.schemas) > 1 for one in metadata) > 10
+    assert any(field.initial_default is not None for one in metadata for field in one.schema.fields)
+    assert any(map(compares_lost_columns, histories))
+    counts = [(len(history.model.live), len(history.model.rows)) for history in histories]
+    assert 0.2 < sum(live for live, _ in counts) / sum(written for _, written in counts) < 0.8

@@ -3,9 +3,9 @@ import pytest
 from kit.changes import Way
 
 _REMOVING = (
+    "files",
     "rewrite_files",
     "overwrite_files",
-    "delete_files",
     "row_delta",
     "cherry_pick",
     "rewrite_deletes",

@@ -16,7 +16,6 @@ from kit.memory_catalog import (
     CONFLICTS,
     LANDS_BUT_IS_UNKNOWN,
     LANDS_BUT_SAYS_CONFLICT,
-    MemoryCatalog,
     after,
 )
 from kit.tables import (
@@ -104,11 +103,6 @@ def replaced(table, removed, added, **summary):
         summary={"replace-partitions": "true", **summary},
     )
     return stage(table, change, "overwrite")
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -502,10 +496,3 @@ def test_a_pick_that_landed_though_its_answer_was_lost_is_made_once_peers_10(cat
     result = run(table, CherryPick(picked.snapshot_id))
     assert live(result.table) == live(catalog.load(EVENTS)) == {"a": 1, "b": 1, **({"c": 1} if moved else {})}
     assert orphans(catalog) == set()
-
-
-def test_a_picked_snapshot_that_expires_meanwhile_is_not_found(catalog, table):
-    table, picked = staged(table, "b")
-    catalog.follow(after(lambda: swap(table, RemoveSnapshots((picked.snapshot_id,)))))
-    with pytest.raises(NotFoundError, match=f"no snapshot {picked.snapshot_id}"):
-        run(table, CherryPick(picked.snapshot_id))

@@ -14,8 +14,8 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.matched_deletes import reaches
 from icekeep.spec.reach import applied_delete
 from icekeep.spec.updates import AddPartitionSpec, UpgradeFormatVersion
-from kit.changes import Applying, run
-from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
+from kit.changes import Applying, meanwhile, run
+from kit.memory_catalog import CONFLICTS, after
 from kit.reaching import SPECS, generated_tables
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
@@ -34,11 +34,6 @@ from kit.tables import (
     stored,
     swap,
 )
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -76,10 +71,6 @@ def conversion(table, *added, deletes=("e",), read=("a", "b"), named=("a",), mer
         starting_sequence_number=table.metadata.last_sequence_number,
         **options,
     )
-
-
-def meanwhile(table, *acts):
-    table.catalog.follow(*(after(act) for act in acts))
 
 
 def refused(table, change, match, error=ConflictError):
@@ -187,15 +178,6 @@ def test_positions_that_others_delete_are_no_concern_of_version_2(table):
     change = conversion(table, of_one("p", "a"))
     run(table, RowDelta(removed_deletes=entries_of(table, "q")))
     assert live(run(table, change).table) == {"a": 1, "b": 1, "c": 1, "p": 1}
-
-
-def test_an_equality_delete_that_is_gone_is_a_conflict(table):
-    change = conversion(table, of_one("p", "a"))
-    run(table, RowDelta(removed_deletes=entries_of(table, "e")))
-    before = stored(table.catalog)
-    with pytest.raises(ConflictError, match=r"delete file .*/e' .* is no longer live as it was read"):
-        run(table, change)
-    assert not orphans(table.catalog) - before
 
 
 def test_a_delete_that_reaches_nothing_goes_unless_something_came_that_it_reaches(catalog):

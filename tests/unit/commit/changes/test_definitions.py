@@ -37,18 +37,13 @@ from icekeep.spec.updates import (
 )
 from kit.cases import for_each
 from kit.changes import run
-from kit.memory_catalog import CONFLICTS, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
+from kit.memory_catalog import CONFLICTS, LANDS_BUT_SAYS_CONFLICT, after
 from kit.metadata import MetadataBuilder
-from kit.tables import BY_KIND, EVENTS, add, data_file, live, memory_table, stored, swap
+from kit.tables import BY_KIND, EVENTS, add, data_file, ids, live, memory_table, stored, swap
 
 METRICS = "write.metadata.metrics.column"
 SORTED = UpdateSortOrder((SortKey("kind"), SortKey("id", direction="desc")))
 UNSORTED = UpdateSortOrder(())
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -246,10 +241,6 @@ KINDS = [
     pytest.param("removals", table_file, "statistics", id="table"),
     pytest.param("partition_removals", partition_file, "partition_statistics", id="partition"),
 ]
-
-
-def ids(table):
-    return [s.snapshot_id for s in table.metadata.snapshots]
 
 
 def held(table, attribute):

@@ -23,15 +23,10 @@ from icekeep.spec.updates import (
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.runtime import START_MS
-from kit.tables import BY_KIND, EVENTS, add, data_file, files, live, memory_table, set_ref, stored, swap
+from kit.tables import BY_KIND, EVENTS, add, data_file, files, ids, live, memory_table, set_ref, stored, swap
 
 DAY_MS = 86_400_000
 OLD = RetentionPolicy(older_than_ms=START_MS + 100 * DAY_MS, retain_last=1)
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -42,10 +37,6 @@ def table(catalog):
         table = add(table, name)
         catalog.runtime.pass_ms(DAY_MS)
     return table
-
-
-def ids(table):
-    return [s.snapshot_id for s in table.metadata.snapshots]
 
 
 def expire(table, policy=OLD, **options):
@@ -103,14 +94,6 @@ def test_a_branch_that_others_moved_meanwhile_keeps_its_new_head(table):
     theirs = result.table.metadata.refs["audit"].snapshot_id
     assert set(ids(result.table)) == {ids(table)[3], theirs}
     assert live(result.table, "audit") == {"a": 1, "theirs": 1}
-
-
-def test_a_rollback_meanwhile_keeps_what_is_current_now(table):
-    table.catalog.follow(after(lambda: set_ref(table, "main", ids(table)[1], "branch")))
-    result = expire(table)
-    assert result.table.metadata.current_snapshot_id == ids(table)[1]
-    assert ids(result.table) == [ids(table)[1]]
-    assert live(result.table) == {"a": 1, "b": 1}
 
 
 def test_an_append_meanwhile_stays_and_moves_what_counts_as_last(table):

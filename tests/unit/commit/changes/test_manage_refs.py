@@ -17,14 +17,9 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import AssertRefSnapshotId, RemoveSnapshotRef
 from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
-from kit.tables import EVENTS, add, live, memory_table, orphans, set_ref, stored, swap
+from kit.tables import EVENTS, add, ids, live, memory_table, orphans, set_ref, stored, swap
 
 CHANGES = ["create", "create or replace", "replace", "fast-forward", "rename", "drop", "retention"]
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -34,10 +29,6 @@ def table(catalog):
     for name in "abc":
         table = add(table, name)
     return set_ref(table, "t", ids(table)[1], max_ref_age_ms=77)
-
-
-def ids(table):
-    return [s.snapshot_id for s in table.metadata.snapshots]
 
 
 def at(table, name):
@@ -125,13 +116,6 @@ def test_a_branch_of_an_empty_table_is_made_once_and_its_name_must_be_free(catal
     with pytest.raises(OptionError):
         run(table, CreateBranchOfEmptyTable(name="other", min_snapshots_to_keep=0))
     assert stored(catalog) == before
-
-
-def test_what_others_do_elsewhere_does_not_keep_a_reference_from_being_made(catalog, table):
-    catalog.follow(after(lambda: add(table, "theirs")))
-    result = run(table, CreateRef("new", tag(ids(table)[2])))
-    assert at(result.table, "new") == ids(table)[2]
-    assert live(result.table) == {"a": 1, "b": 1, "c": 1, "theirs": 1}
 
 
 def test_a_name_that_another_writer_takes_meanwhile_is_refused(catalog, table):

@@ -7,17 +7,12 @@ from icekeep.commit.conflicts import Isolation
 from icekeep.errors import ConflictError, IcekeepBug, UnsupportedError, UsageError
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.updates import RemoveSnapshots
-from kit.changes import Applying, run
-from kit.memory_catalog import MemoryCatalog, after
+from kit.changes import Applying, meanwhile, refused, run
+from kit.memory_catalog import MemoryCatalog
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import BY_KIND, EVENTS, add, data_file, entries_of, live, memory_table, orphans, set_ref, swap
 
 SNAPSHOT, SERIALIZABLE = Isolation.SNAPSHOT, Isolation.SERIALIZABLE
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -40,17 +35,6 @@ def overwrite(table, *, where=None, removed=(), added=(), **options):
     named = entries_of(table, *removed) if removed else ()
     start = table.metadata.current_snapshot_id
     return OverwriteFiles(removed=named, added=added, **{"starting_snapshot_id": start, **filters, **options})
-
-
-def meanwhile(table, *acts):
-    table.catalog.follow(*(after(act) for act in acts))
-
-
-def refused(table, change, match, error=ConflictError):
-    before = orphans(table.catalog)
-    with pytest.raises(error, match=match):
-        run(table, change)
-    assert orphans(table.catalog) == before
 
 
 def replaced(table, old, new):

@@ -9,7 +9,6 @@ from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from kit.changes import Applying, run
 from kit.choices import Choices
 from kit.damager import Damager
-from kit.memory_catalog import MemoryCatalog
 from kit.tables import (
     EVENTS,
     add,
@@ -24,11 +23,6 @@ from kit.tables import (
 )
 
 VERSIONS = (1, 2, 3)
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture(params=VERSIONS)

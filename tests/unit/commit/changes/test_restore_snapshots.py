@@ -1,24 +1,27 @@
+"""Expired snapshots come back, and an older one becomes the current one."""
+
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.files import DeleteFiles
-from icekeep.commit.changes.snapshots import ExpireSnapshots, RestoreExpired
+from icekeep.commit.changes.files import AppendFiles, DeleteFiles
+from icekeep.commit.changes.snapshots import ExpireSnapshots, RestoreExpired, RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.commit.manifests import ManifestReader
-from icekeep.errors import InvalidTableError, NotFoundError, UsageError
+from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.schema import Schema
-from icekeep.spec.updates import AssertRefSnapshotId, RemoveSnapshotRef
-from kit.changes import run
-from kit.memory_catalog import LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
-from kit.tables import BY_KIND, BY_SCORE, EVENTS, add, data_file, live, memory_table, set_ref, swap
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import AssertRefSnapshotId, RemoveSnapshotRef, RemoveSnapshots, SetSnapshotRef
+from kit.changes import Applying, run
+from kit.memory_catalog import (
+    CONFLICTS,
+    LANDS_BUT_IS_UNKNOWN,
+    LANDS_BUT_SAYS_CONFLICT,
+    after,
+)
+from kit.tables import BY_KIND, BY_SCORE, EVENTS, add, data_file, files, ids, live, memory_table, set_ref, swap
 
 ALL_BUT_HEADS = RetentionPolicy(older_than_ms=2**62, retain_last=1)
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -28,10 +31,6 @@ def table(catalog):
     for name in "abc":
         table = add(table, name)
     return run(table, DeleteFiles(paths=frozenset({data_file("a").file_path}))).table
-
-
-def ids(table):
-    return [s.snapshot_id for s in table.metadata.snapshots]
 
 
 def expire(table, **options):
@@ -218,3 +217,144 @@ def test_an_id_that_was_given_out_anew_matters_only_where_it_is_needed(catalog):
     schemas = (*schemas, replace(schemas[0], schema_id=0))
     with pytest.raises(InvalidTableError, match="schema 0 cannot be restored: the table has another one of this id"):
         restore(with_spec(replace(UNPARTITIONED, spec_id=2)), table)
+
+
+BOTH = [SetCurrentSnapshot, RollbackToSnapshot]
+
+
+@pytest.fixture(params=[1, 2, 3])
+def history(catalog, request):
+    """Three snapshots of main with files a, b and c, and a branch with d beside b's."""
+    history = memory_table(catalog, format_version=request.param)
+    for name in "ab":
+        history = add(history, name)
+    history = set_ref(history, "side", ids(history)[1], "branch", min_snapshots_to_keep=7)
+    return add(add(history, "c"), "d", branch="side")
+
+
+def moves(cls, history, target):
+    return cls(snapshot_id=target, expected_id=history.metadata.current_snapshot_id)
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_an_older_snapshot_becomes_current_and_no_snapshot_is_lost(catalog, history, cls):
+    third = history.metadata.current_snapshot_id
+    result = run(history, moves(cls, history, ids(history)[0]))
+    assert live(result.table) == {"a": 1}
+    assert result.snapshot_id is None
+    assert ids(result.table) == ids(history)
+    assert [e.snapshot_id for e in result.table.metadata.snapshot_log] == [*ids(history)[:3], ids(history)[0]]
+    assert AssertRefSnapshotId("main", third) in catalog.swaps[-1][0]
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_what_is_written_after_a_rollback_goes_on_from_there(history, cls):
+    back = run(history, moves(cls, history, ids(history)[0])).table
+    later = add(back, "e")
+    assert live(later) == {"a": 1, "e": 1}
+    assert later.metadata.current_snapshot.parent_snapshot_id == ids(history)[0]
+    if later.metadata.format_version > 1:
+        assert later.metadata.current_snapshot.sequence_number == 5
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_the_limits_of_main_stay(history, cls):
+    history = swap(
+        history,
+        SetSnapshotRef("main", SnapshotRef(snapshot_id=ids(history)[2], type="branch", min_snapshots_to_keep=4)),
+    )
+    result = run(history, moves(cls, history, ids(history)[0]))
+    assert result.table.metadata.refs["main"] == SnapshotRef(
+        snapshot_id=ids(history)[0], type="branch", min_snapshots_to_keep=4
+    )
+
+
+def test_only_an_ancestor_is_rolled_back_to_and_any_snapshot_can_be_set(history):
+    side = history.metadata.refs["side"].snapshot_id
+    with pytest.raises(UsageError, match=f"cannot roll back to snapshot {side}: it is not an ancestor of the current"):
+        run(history, moves(RollbackToSnapshot, history, side))
+    assert live(run(history, moves(SetCurrentSnapshot, history, side)).table) == {"a": 1, "b": 1, "d": 1}
+
+
+def test_a_rollback_is_undone_by_setting_the_snapshot_that_it_left(history):
+    back = run(history, moves(RollbackToSnapshot, history, ids(history)[0])).table
+    with pytest.raises(UsageError, match="not an ancestor"):
+        run(back, moves(RollbackToSnapshot, back, ids(history)[2]))
+    again = run(back, moves(SetCurrentSnapshot, back, ids(history)[2])).table
+    assert live(again) == live(history)
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_a_snapshot_that_is_not_there_or_expires_meanwhile_is_not_found(catalog, history, cls):
+    with pytest.raises(NotFoundError, match="no snapshot 99"):
+        run(history, moves(cls, history, 99))
+    catalog.follow(after(lambda: swap(history, RemoveSnapshots((ids(history)[0],)))))
+    with pytest.raises(NotFoundError, match=f"no snapshot {ids(history)[0]}"):
+        run(history, moves(cls, history, ids(history)[0]))
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_the_current_snapshot_is_nothing_to_do(history, cls):
+    assert not run(history, moves(cls, history, ids(history)[2])).changed
+
+
+@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("script", [(), (CONFLICTS,)])
+def test_what_another_writer_commits_meanwhile_is_not_undone(catalog, history, cls, script):
+    catalog.follow(*script, after(lambda: add(history, "theirs")))
+    with pytest.raises(ConflictError, match=f"main was moved from snapshot {ids(history)[2]} to"):
+        run(history, moves(cls, history, ids(history)[0]))
+    assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "c": 1, "theirs": 1}
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_a_decision_on_an_outdated_table_is_a_conflict(catalog, history, cls):
+    add(history, "theirs")
+    swaps = len(catalog.swaps)
+    with pytest.raises(ConflictError, match="look at what is there now and run it again"):
+        run(history, moves(cls, history, ids(history)[0]))
+    assert len(catalog.swaps) == swaps
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_what_others_do_on_another_branch_does_not_matter(catalog, history, cls):
+    catalog.follow(after(lambda: add(history, "theirs", branch="side")))
+    result = run(history, moves(cls, history, ids(history)[0]))
+    assert live(result.table) == {"a": 1}
+    assert live(result.table, "side") == {"a": 1, "b": 1, "d": 1, "theirs": 1}
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_a_rollback_under_an_append_is_where_the_append_goes_on(catalog, history, cls):
+    catalog.follow(after(lambda: run(history, moves(cls, history, ids(history)[0]))))
+    assert live(run(history, AppendFiles(files=files("mine"))).table) == {"a": 1, "mine": 1}
+
+
+@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("step", [LANDS_BUT_SAYS_CONFLICT, LANDS_BUT_IS_UNKNOWN])
+def test_a_change_that_landed_though_its_answer_was_lost_is_made_once_peers_10(catalog, history, cls, step):
+    catalog.follow(step)
+    change = Applying(moves(cls, history, ids(history)[0]))
+    result = run(history, change)
+    log = [e.snapshot_id for e in result.table.metadata.snapshot_log]
+    assert log == [*ids(history)[:3], ids(history)[0]]
+    assert live(result.table) == {"a": 1}
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_one_that_landed_is_not_made_again_over_what_others_have_built_on_it_since(catalog, history, cls):
+    change = moves(cls, history, ids(history)[0])
+    back = run(history, change).table
+    add(back, "theirs")
+    result = run(history, change)
+    assert not result.changed
+    assert live(catalog.load(EVENTS)) == {"a": 1, "theirs": 1}
+
+
+def test_main_of_an_empty_table_is_set_and_a_first_commit_of_others_is_in_the_way(catalog):
+    empty = memory_table(catalog)
+    staged = add(empty, "x")
+    change = SetCurrentSnapshot(snapshot_id=staged.metadata.current_snapshot_id, expected_id=None)
+    assert not run(empty, change).changed
+    with pytest.raises(ConflictError, match="main was moved from snapshot None"):
+        run(empty, SetCurrentSnapshot(snapshot_id=99, expected_id=None))

@@ -18,17 +18,12 @@ from icekeep.spec.reach import is_deletion_vector, path_digest
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import UpgradeFormatVersion
 from kit.cases import for_each
-from kit.changes import run
+from kit.changes import refused, run
 from kit.deletes import AddDeleteFile
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.sharing import SharingReader
 from kit.tables import BY_KIND, add, data_file, entries_of, live, memory_table, orphans, raw_list, set_ref, stored, swap
-
-
-@pytest.fixture
-def catalog() -> MemoryCatalog:
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -109,13 +104,6 @@ def without(table: Table, name: str) -> Table:
     return commit(table, RemoveData(*entries_of(table, name)), runtime=table.catalog.runtime).table
 
 
-def refused(table: Table, change: RewriteDeletes, match: str) -> None:
-    before = stored(table.catalog)
-    with pytest.raises(ConflictError, match=match):
-        run(table, change)
-    assert not orphans(table.catalog) - before
-
-
 def test_merged_deletes_take_the_greatest_sequence_number(table):
     table = add_deletes(add(table, "c"), equality_deletes("e"))
     done = run(table, merge(table)).table
@@ -185,18 +173,6 @@ def test_a_data_file_that_was_added_anew_is_not_reached_by_deletes_that_became_n
     change = merge(table)
     table.catalog.follow(after(lambda: add(without(table, "a"), "a")))
     refused(table, change, "was added again, and older deletes would come into force")
-
-
-def test_new_deletes_and_data_of_others_are_no_conflict_and_stay(table):
-    change = merge(table)
-    table.catalog.follow(
-        after(lambda: add_deletes(table, position_deletes("r", "a"), named=("a",))),
-        after(lambda: add(table.catalog.load(table.identifier), "c")),
-    )
-    done = run(table, change).table
-    assert live(done) == {"a": 1, "b": 1, "c": 1, "r": 1, "m": 1}
-    assert entries_of(done, "r")[0].sequence_number == 4
-    assert entries_of(done, "m")[0].sequence_number == 3
 
 
 def test_a_retry_writes_its_manifests_once(table):

@@ -5,12 +5,11 @@ from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.conflicts import Isolation
-from icekeep.errors import ConflictError, IcekeepBug, UnsupportedError
+from icekeep.errors import IcekeepBug, UnsupportedError
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.updates import AddPartitionSpec, RemoveSnapshots, SetDefaultSpec, UpgradeFormatVersion
-from kit.changes import Applying, run
-from kit.memory_catalog import MemoryCatalog, after
+from kit.changes import Applying, meanwhile, refused, run
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
     BY_KIND,
@@ -24,16 +23,10 @@ from kit.tables import (
     orphans,
     raw_list,
     set_ref,
-    stored,
     swap,
 )
 
 SNAPSHOT, SERIALIZABLE = Isolation.SNAPSHOT, Isolation.SERIALIZABLE
-
-
-@pytest.fixture
-def catalog():
-    return MemoryCatalog()
 
 
 @pytest.fixture
@@ -53,17 +46,6 @@ def delta(table, *deletes, named=(), **options):
     start = table.metadata.current_snapshot_id
     options = {"starting_snapshot_id": start, "named": frozenset(map(path_of, named)), **options}
     return RowDelta(added_deletes=deletes, **options)
-
-
-def meanwhile(table, *acts):
-    table.catalog.follow(*(after(act) for act in acts))
-
-
-def refused(table, change, match, error=ConflictError):
-    before = stored(table.catalog)
-    with pytest.raises(error, match=match):
-        run(table, change)
-    assert not orphans(table.catalog) - before
 
 
 def compacted(table, names, new, **options):

@@ -46,9 +46,9 @@ from kit.row_deletes import add_deletes, equality_deletes, position_deletes
 from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
-from simulation.broken_purges import BROKEN
-from simulation.doing import Violation
+from simulation.broken_deletion import BROKEN
 from simulation.purging import PurgingWorld
+from simulation.world import Violation
 
 WAREHOUSE = "memory://lake/wh"
 ROOT = f"{WAREHOUSE}/db/events"
