@@ -1,6 +1,5 @@
 import math
 import uuid
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -10,46 +9,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.errors import IcekeepBug
+import icekeep.spec.filters.expressions
+import icekeep.spec.types
 from icekeep.formats.evaluate import matches, rows_that_match
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
-    ALWAYS_TRUE,
     And,
     BoundPredicate,
     Expression,
-    Not,
     Operation,
     Or,
     Predicate,
-    bound_set,
 )
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.types import (
     BINARY,
-    BOOLEAN,
-    DATE,
     DOUBLE,
     FLOAT,
     INT,
     LONG,
     STRING,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMP_NS,
-    TIMESTAMPTZ,
     UUID,
     ListType,
     NestedField,
     StructType,
     Type,
     decimal,
-    fixed,
 )
 from kit.cases import cases, for_each
 from kit.columns import column, schema_of, table_of
+from kit.examples import check_examples
 from kit.filters import columns, filters, rows
 from kit.filters import schema_of as schema_of_columns
 
@@ -111,21 +102,11 @@ def test_zero_equals_minus_zero(literal: float):
         assert found(FLOAT, Predicate(operation, "x", literals), 0.0, -0.0) == [False, False]
 
 
-def test_text_is_ordered_by_code_points():
-    assert found(STRING, "x > '\uffff'", "\U00010000", "\ufffe") == [True, False]
-    assert found(STRING, "x < 'é'", "z", "é", "ê") == [True, False, False]
-
-
 def test_a_literal_that_is_no_unicode_is_compared_by_code_points():
     predicate = BoundPredicate(OP.LT, column(1, "x", STRING), ("\ud800",))
     values = ("\ud7ff", "\ue000", "\U00010000")
     expected = [row_matches(predicate, {1: value}) for value in values]
     assert rows_that_match(predicate, table(STRING, *values)).to_pylist() == expected == [True, False, False]
-
-
-def test_bytes_are_unsigned():
-    assert found(BINARY, "x > '7f'", b"\x80", b"\x7f", b"\x7f\x00", b"") == [True, False, True, False]
-    assert found(fixed(2), "x > '7fff'", b"\x80\x00", b"\x7f\xff") == [True, False]
 
 
 def test_text_and_bytes_start_with_a_prefix_or_not():
@@ -143,37 +124,12 @@ def test_uuids_are_ordered_as_unsigned_bytes():
     assert found(UUID, f"x IN ('{small}', '{uuid.UUID(int=0)}')", small, large, None) == [True, False, False]
 
 
-@for_each(
-    ("type_", "where", "values"),
-    [
-        (BOOLEAN, "x = TRUE", (False, True, None)),
-        (DATE, "x >= '1970-01-02'", (0, 1, None)),
-        (TIME, "x >= '00:00:00.000002'", (1, 2, None)),
-        (TIMESTAMP, "x >= '1970-01-01 00:00:00.000001'", (0, 1, None)),
-        (TIMESTAMPTZ, "x >= '1970-01-01 00:00:00.000001+00:00'", (0, 1, None)),
-        (TIMESTAMP_NS, "x >= '1970-01-01 00:00:00.000000001'", (0, 1, None)),
-    ],
-)
-def test_dates_and_times_are_compared_as_numbers(type_: Type, where: str, values: Sequence[Any]):
-    assert found(type_, where, *values) == [False, True, False]
-
-
 def test_decimals_of_any_precision_are_compared_exactly():
     widest = decimal(38, 0)
     most, less, least = (Decimal(digits) for digits in ("9" * 38, "9" * 37 + "8", "-" + "9" * 38))
     assert found(widest, f"x < {most}", most, less, least) == [False, True, True]
     beyond = BoundPredicate(OP.GT_EQ, column(1, "x", widest), (Decimal("-1" + "0" * 38),))
     assert rows_that_match(beyond, table(widest, least, None)).to_pylist() == [True, False]
-
-
-def test_a_multiple_below_the_least_long_is_below_all():
-    """`truncate[10]` of the least long is out of its range."""
-    field = column(1, "x", LONG)
-    values = table(LONG, -(2**63), 0, None)
-    below = -(2**63) - 2
-    assert rows_that_match(BoundPredicate(OP.GT, field, (below,)), values).to_pylist() == [True, True, False]
-    assert rows_that_match(bound_set(OP.IN, field, (below, 0)), values).to_pylist() == [False, True, False]
-    assert rows_that_match(BoundPredicate(OP.NOT_EQ, field, (below,)), values).to_pylist() == [True, True, False]
 
 
 @for_each(
@@ -223,19 +179,6 @@ def test_only_predicates_on_columns_are_asked_for_and_only_if_undecided():
     assert asked == [OP.LT, OP.GT]
 
 
-def test_constants_need_no_columns():
-    data = table(INT, 1, None)
-    assert rows_that_match(ALWAYS_TRUE, data).to_pylist() == [True, True]
-    assert rows_that_match(ALWAYS_FALSE, data).to_pylist() == [False, False]
-    assert rows_that_match(ALWAYS_TRUE, data.slice(0, 0)).type == pa.bool_()
-
-
-def test_only_bound_expressions_are_evaluated():
-    for expression in (parse_where("x = 1"), Not(ALWAYS_TRUE)):
-        with pytest.raises(IcekeepBug, match="bind"):
-            rows_that_match(expression, table(INT, 1))
-
-
 @pytest.mark.slow
 def test_chains_may_be_longer_than_the_stack():
     field = column(1, "x", INT)
@@ -250,12 +193,6 @@ def test_a_field_that_the_table_lacks_is_null():
     assert rows_that_match(ask(INT, "x IS NULL"), data).to_pylist() == [True, True]
     assert rows_that_match(ask(INT, "x != 1"), data).to_pylist() == [False, False]
     assert rows_that_match(ask(DOUBLE, NOT_NAN), data).to_pylist() == [True, True]
-
-
-def test_a_column_is_found_by_its_field_id_not_by_its_name():
-    schema = schema_of(column(2, "x", INT), column(1, "renamed", INT))
-    data = table_of(schema, [{"x": 1, "renamed": 2}])
-    assert rows_that_match(ask(INT, "x = 2"), data).to_pylist() == [True]
 
 
 INNER = StructType(
@@ -278,16 +215,6 @@ def nested(where: str) -> list[bool]:
     in_chunks = rows_that_match(expression, pa.concat_tables([data.slice(0, 1), data.slice(1, 2), data.slice(3)]))
     assert in_chunks.to_pylist() == at_once
     return at_once
-
-
-def test_fields_of_a_null_struct_are_null():
-    assert nested("a.b.n >= 2") == [False, True, False, False]
-    assert nested("a.b.n IS NULL") == [False, False, True, True]
-    assert nested(f"a.b.key = '{KEY}'") == [True, False, False, False]
-    assert nested("a.b.key IS NOT NULL") == [True, False, False, False]
-    assert nested("a.b.tags IS NULL") == [False, True, True, True]
-    assert nested("a.b IS NULL") == [False, False, True, True]
-    assert nested("a IS NULL OR a.b.n = 1") == [True, False, False, True]
 
 
 def test_what_lies_below_a_null_struct_is_not_seen():
@@ -316,3 +243,7 @@ def test_rows_match_as_they_do_one_by_one(data: st.DataObject):
     mask = matches(expression, lambda p: arrow.column(p.field.name).combine_chunks(), len(content))
     assert mask.dtype == np.bool_
     assert mask.tolist() == expected
+
+
+def test_examples():
+    check_examples("formats/filter.txt", icekeep.spec.filters.expressions, icekeep.spec.types, globals())

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import icekeep.spec.metadata
+import icekeep.spec.sorting
 from icekeep.errors import InvalidTableError, NotFoundError
 from icekeep.spec.metadata import (
     TableMetadata,
-    has_been_current_since,
-    is_ancestor,
     new_table_metadata,
     newest_ancestor_before,
     validate_metadata,
@@ -18,10 +18,11 @@ from icekeep.spec.metadata import (
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot, SnapshotLogEntry, SnapshotRef
-from icekeep.spec.sorting import UNSORTED, SortField, SortOrder
+from icekeep.spec.sorting import SortField, SortOrder
 from icekeep.spec.transforms import Bucket, Day, Identity, UnknownTransform, Void
 from icekeep.spec.types import INT, LONG, STRING, TIMESTAMP, NestedField
 from kit.cases import for_each
+from kit.examples import check_examples
 from kit.metadata import LOCATION, SCHEMA, START_MS, MetadataBuilder
 from kit.tables import COLUMNS
 
@@ -73,16 +74,6 @@ def test_a_new_table_has_version_2_and_no_snapshot():
     assert metadata.properties == {"a": "b"}
 
 
-def test_partition_field_ids_of_a_new_unpartitioned_table_start_at_1000():
-    metadata = new_table_metadata(schema=SCHEMA, spec=UNPARTITIONED, location="s3://b/t", table_uuid="u", now_ms=0)
-    assert metadata.last_partition_id == 999
-
-
-def test_a_new_table_must_be_partitioned_by_columns_that_it_has():
-    with pytest.raises(InvalidTableError, match="source column 9"):
-        new_table_metadata(schema=SCHEMA, spec=spec(0, (9, Identity())), location="x", table_uuid="u", now_ms=0)
-
-
 def test_the_current_schema_and_the_default_spec_are_found_by_their_ids():
     metadata = MetadataBuilder().schema(schema(1, column(7))).spec(spec(5, (7, Identity()))).build()
     assert metadata.schema.fields[0].field_id == 7
@@ -116,35 +107,6 @@ def test_ancestors_go_from_a_snapshot_to_the_first():
     assert [s.snapshot_id for s in metadata.ancestors(5)] == [5, 4, 3, 2, 1]
     assert [s.snapshot_id for s in metadata.ancestors(2)] == [2, 1]
     assert list(metadata.ancestors(None)) == []
-
-
-def test_ancestors_end_where_a_parent_has_expired():
-    metadata = changed()
-    cut = msgspec.structs.replace(metadata, snapshots=metadata.snapshots[1:])
-    assert [s.snapshot_id for s in cut.ancestors(3)] == [3, 2]
-    assert list(cut.ancestors(1)) == []
-
-
-def test_ancestors_that_go_in_a_circle_end():
-    metadata = changed()
-    first = msgspec.structs.replace(metadata.snapshots[0], parent_snapshot_id=3)
-    circle = msgspec.structs.replace(metadata, snapshots=(first, *metadata.snapshots[1:]))
-    assert [s.snapshot_id for s in circle.ancestors(3)] == [3, 2, 1]
-
-
-def test_the_next_sequence_number_counts_up_from_version_2_on():
-    assert MetadataBuilder(2).commits(3).build().next_sequence_number == 4
-    assert MetadataBuilder(3).commits(3).build().next_sequence_number == 4
-    assert MetadataBuilder(1).commits(3).build().next_sequence_number == 0
-
-
-def test_partition_types_come_from_the_current_schema():
-    metadata = (
-        MetadataBuilder(schema=schema(0, column(1, INT)), spec=spec(0, (1, Identity())))
-        .schema(schema(1, column(1, LONG)))
-        .build()
-    )
-    assert [f.type for f in metadata.partition_type(0).fields] == [LONG]
 
 
 def test_a_dropped_source_column_is_found_in_the_newest_schema_that_has_it():
@@ -194,11 +156,6 @@ def test_the_schema_of_a_manifest_has_the_source_columns_of_its_spec():
     assert [metadata.manifest_schema(number).schema_id for number in range(4)] == [1, 2, 2, 2]
 
 
-def test_a_spec_that_is_not_there_has_no_partition_type():
-    with pytest.raises(InvalidTableError, match="no partition spec 4"):
-        MetadataBuilder().build().partition_type(4)
-
-
 @pytest.mark.parametrize("format_version", [1, 2, 3])
 def test_metadata_that_fits_together_is_valid(format_version: int):
     metadata = MetadataBuilder(format_version).commits(3).tag("audit", at=1).branch("dev", max_ref_age_ms=1).build()
@@ -206,30 +163,9 @@ def test_metadata_that_fits_together_is_valid(format_version: int):
     assert validate_metadata(MetadataBuilder(format_version).build())
 
 
-def test_the_current_schema_spec_and_order_must_be_there():
-    assert refused(changed(current_schema_id=8)) == "current-schema-id 8 is not among the schemas"
-    assert refused(changed(default_spec_id=8)) == "default-spec-id 8 is not among the partition specs"
-    assert refused(changed(default_sort_order_id=8)) == "default-sort-order-id 8 is not among the orders"
-
-
-def test_ids_are_used_once():
-    metadata = changed()
-    assert refused(changed(schemas=metadata.schemas * 2)) == "two schemas have the same id"
-    assert refused(changed(partition_specs=metadata.partition_specs * 2)) == "two partition specs have the same id"
-    assert refused(changed(sort_orders=metadata.sort_orders * 2)) == "two sort orders have the same id"
-    assert refused(changed(snapshots=metadata.snapshots * 2)) == "two snapshots have the same id"
-
-
 def test_the_default_spec_must_fit_the_current_schema_but_an_older_one_need_not():
     assert "source column 9" in refused(changed(partition_specs=(spec(0, (9, Identity())),)))
     validate_metadata(MetadataBuilder(spec=spec(0, (9, Identity()))).spec(spec(1, (1, Identity()))).build())
-
-
-def test_the_current_snapshot_and_the_heads_must_be_there():
-    assert refused(changed(current_snapshot_id=8)) == "current-snapshot-id 8 is not among the snapshots"
-    tag = SnapshotRef(snapshot_id=8, type="tag")
-    refs = {**changed().refs, "audit": tag}
-    assert refused(changed(refs=refs)) == "ref 'audit' points at snapshot 8, which is not there"
 
 
 @pytest.mark.parametrize("current", [1, None])
@@ -237,29 +173,11 @@ def test_main_must_be_at_the_current_snapshot(current: int | None):
     assert refused(changed(current_snapshot_id=current)) == (f"the current snapshot is {current}, but main points at 3")
 
 
-def test_main_must_be_a_branch():
-    refs = {"main": SnapshotRef(snapshot_id=3, type="tag")}
-    assert refused(changed(refs=refs)) == "main is a tag; it must be a branch"
-
-
 @for_each("limit", ["min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"])
 @for_each("value", [0, -1])
 def test_retention_limits_of_a_ref_must_be_positive(limit: str, value: int):
     refs = {**changed().refs, "dev": SnapshotRef(snapshot_id=3, type="branch", **{limit: value})}
     assert refused(changed(refs=refs)) == "ref 'dev' has a retention limit that is not a positive number"
-
-
-def test_no_snapshot_may_have_a_sequence_number_above_the_last_one():
-    assert refused(changed(last_sequence_number=2)) == "a snapshot has sequence number 3, above last-sequence-number"
-    assert validate_metadata(changed(last_sequence_number=0, format_version=1))
-
-
-def test_the_default_sort_order_fits_the_current_schema():
-    gone = SortOrder(order_id=1, fields=(SortField(source_id=77, transform=Identity()),))
-    with pytest.raises(InvalidTableError, match="the source column 77 of key 'identity' is not in the schema"):
-        validate_metadata(changed(sort_orders=(UNSORTED, gone), default_sort_order_id=1))
-    # The columns of the other orders may be gone.
-    assert validate_metadata(changed(sort_orders=(UNSORTED, gone)))
 
 
 EMPTY = new_table_metadata(schema=COLUMNS, spec=UNPARTITIONED, location="memory://t", table_uuid="u", now_ms=0)
@@ -277,30 +195,6 @@ def with_history(
     )
 
 
-def test_a_snapshot_is_an_ancestor_of_itself_and_of_what_came_after_it_on_the_same_line():
-    table = with_history((1, None, 10), (2, 1, 20), (3, 1, 30), (4, 2, 40))
-    assert [i for i in (1, 2, 3, 4) if is_ancestor(table, i, of=4)] == [1, 2, 4]
-    assert [i for i in (1, 2, 3, 4) if is_ancestor(table, i, of=3)] == [1, 3]
-
-
-def test_nothing_is_an_ancestor_beyond_a_snapshot_that_expired():
-    table = with_history((1, None, 10), (3, 2, 30))
-    assert not is_ancestor(table, 1, of=3)
-    assert not is_ancestor(table, 2, of=3)
-    assert not is_ancestor(table, 1, of=None)
-
-
-def test_the_newest_ancestor_is_strictly_older_than_the_moment():
-    table = with_history((1, None, 10), (2, 1, 20), (9, 1, 25), (3, 2, 30), current=3)
-    found = {t: s and s.snapshot_id for t in (10, 11, 20, 21, 26, 30, 31) for s in [newest_ancestor_before(table, t)]}
-    assert found == {10: None, 11: 1, 20: 1, 21: 2, 26: 2, 30: 2, 31: 3}
-
-
-def test_of_ancestors_of_one_time_the_newest_in_the_history_is_meant_and_clocks_that_ran_back_do_not_hide_it():
-    assert newest_ancestor_before(with_history((1, None, 10), (2, 1, 10), current=2), 11).snapshot_id == 2
-    assert newest_ancestor_before(with_history((1, None, 50), (2, 1, 20), (3, 2, 70), current=3), 60).snapshot_id == 1
-
-
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(-1, 11))
 def test_the_newest_ancestor_before_a_moment_is_the_one_with_the_greatest_time_below_it(times, moment):
     chain = [(n, n - 1 if n else None, t) for n, t in enumerate(times)]
@@ -309,21 +203,5 @@ def test_the_newest_ancestor_before_a_moment_is_the_one_with_the_greatest_time_b
     assert (None if found is None else found.timestamp_ms) == (max(below) if below else None)
 
 
-@for_each(
-    ("log", "current", "target", "former", "expected"),
-    [
-        ((1, 2, 1), 1, 1, 2, True),
-        ((1, 2, 1, 3), 3, 1, 2, True),
-        ((1, 2), 2, 1, 2, False),
-        ((1, 2, 3), 3, 1, 2, False),
-        ((1, 2, 1, 2), 2, 1, 2, False),
-        ((1,), 1, 1, None, True),
-        ((1, 2), 2, 1, None, True),
-        ((), None, 1, None, False),
-        ((3,), 3, 1, 2, False),
-        ((1, 3), 3, 1, 2, False),
-    ],
-)
-def test_the_log_tells_whether_a_snapshot_became_current_after_another_one(log, current, target, former, expected):
-    table = with_history((1, None, 1), (2, 1, 2), (3, 1, 3), current=current, log=log)
-    assert has_been_current_since(table, target, former) is expected
+def test_examples():
+    check_examples("spec/metadata.txt", icekeep.spec.metadata, icekeep.spec.sorting, globals())

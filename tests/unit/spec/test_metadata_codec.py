@@ -1,7 +1,6 @@
 import copy
 import gzip
 import json
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadataUtil
 
+import icekeep.spec.sorting
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
 from icekeep.spec.metadata import (
     TableMetadata,
@@ -23,10 +23,10 @@ from icekeep.spec.metadata import (
     zstd,
 )
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
-from icekeep.spec.sorting import SortOrder
 from icekeep.spec.types import UUID, parse_type
 from icekeep.spec.updates import AddSnapshot, SetProperties, SetSnapshotRef, apply_updates
 from kit.cases import cases, for_each
+from kit.examples import check_examples
 from kit.metadata import document_bytes, full_document, spec_objects
 from kit.table_strategies import json_values, table_metadata
 
@@ -77,14 +77,6 @@ def with_unknown_keys(document: Any, unknown: Callable[[], dict[str, Any]]) -> A
     for _, item in list(spec_objects(document)):
         item.update({key: value for key, value in unknown().items() if key not in item})
     return document
-
-
-def test_the_document_has_every_kind_of_object():
-    assert Counter(what for what, _ in spec_objects(full_document())) == OBJECTS
-
-
-def test_every_key_of_the_spec_comes_back():
-    assert round_trip(full_document()) == full_document()
 
 
 def test_keys_are_read_into_the_attributes_of_their_names():
@@ -184,11 +176,6 @@ def test_version_3_has_a_next_row_id():
     assert metadata.next_row_id == 1375
     assert metadata_to_json(metadata)["next-row-id"] == 1375
     assert "'next-row-id' is missing" in refused({**full_document(), "format-version": 3})
-
-
-def test_gzip_is_seen_from_the_bytes():
-    data = document_bytes(full_document())
-    assert parse_metadata(gzip.compress(data), "s3://b/v1.metadata.json") == parse_metadata(data, LOCATION)
 
 
 @for_each(
@@ -304,16 +291,6 @@ def test_garbage_is_refused(data: bytes):
     refused(data)
 
 
-def test_zstd_is_seen_from_the_bytes_too():
-    """Other writers pack metadata so."""
-    data = document_bytes(full_document())
-    packed = zstd.compress(data)
-    assert packed[:4] == b"\x28\xb5\x2f\xfd"
-    assert parse_metadata(packed, "s3://b/00001-a.zstd.metadata.json") == parse_metadata(data, LOCATION)
-    in_frames = zstd.compress(data[:100]) + zstd.compress(data[100:])
-    assert parse_metadata(in_frames, LOCATION) == parse_metadata(data, LOCATION)
-
-
 def test_a_zstd_file_that_was_cut_short_or_changed_is_refused():
     data = zstd.compress(document_bytes(full_document()))
     for length in range(4, len(data), 7):
@@ -337,19 +314,6 @@ def test_the_head_of_a_packed_file_is_its_text_as_far_as_it_goes():
         head = unpacked_head(packed[: len(packed) // 2], 1 << 20)
         assert text.startswith(head)
         assert unpacked_head(packed, 10) == text[:10]
-
-
-@pytest.mark.parametrize(
-    ("data", "location", "codec"),
-    [
-        (b"\x04\x22\x4d\x18abc", LOCATION, "lz4"),
-        (b"BZh91AY", LOCATION, "bzip2"),
-        (b"\x00\x01", "s3://b/00001-a.brotli.metadata.json", "brotli"),
-    ],
-)
-def test_a_packing_that_is_not_known_is_not_supported(data, location, codec):
-    with pytest.raises(UnsupportedError, match=f"packed with {codec}; plain files, gzip and zstd are read"):
-        parse_metadata(data, location)
 
 
 @for_each("location", ["s3://b/v1.gz.metadata.json", "s3://b/v1.zstd.metadata.json"])
@@ -381,11 +345,6 @@ def nested_lists(depth: int) -> bytes:
     return document_bytes(full_document()).replace(b'"double"', f'{opening}"int"{"}" * depth}'.encode())
 
 
-def test_nested_types_are_read_and_written():
-    data = nested_lists(60)
-    assert json.loads(format_metadata(parse_metadata(data, LOCATION))) == json.loads(data)
-
-
 @pytest.mark.parametrize("depth", [1000, 3000, 100_000])
 def test_types_that_are_nested_too_deeply_are_refused(depth: int):
     refused(nested_lists(depth))
@@ -406,12 +365,6 @@ def test_a_ref_to_a_snapshot_that_is_not_there_is_refused(name: str):
     document = full_document()
     document["refs"][name]["snapshot-id"] = 7
     assert f"ref {name!r} points at snapshot 7" in refused(document)
-
-
-def test_a_current_snapshot_that_is_not_there_is_refused():
-    assert "current-snapshot-id 7 is not among the snapshots" in refused(
-        {**full_document(), "current-snapshot-id": 7, "refs": {}}
-    )
 
 
 @for_each("what", OBJECTS)
@@ -464,12 +417,6 @@ def test_metadata_is_written_and_read_back(metadata: TableMetadata):
 def test_what_was_read_is_written_as_it_was(metadata: TableMetadata):
     document = json.loads(format_metadata(metadata))
     assert round_trip(document) == document
-
-
-def test_a_sort_order_that_is_not_the_default_comes_back():
-    metadata = metadata_from_json({**full_document(), "default-sort-order-id": 0})
-    assert metadata.sort_orders[0] == SortOrder(order_id=0, fields=())
-    assert metadata_to_json(metadata)["sort-orders"] == full_document()["sort-orders"]
 
 
 @given(st.data())
@@ -550,26 +497,6 @@ def oldest(**keys: Any) -> dict[str, Any]:
     }
 
 
-def test_schemas_are_derived_from_the_schema():
-    metadata = metadata_from_json(oldest())
-    assert metadata.current_schema_id == metadata.schema.schema_id == 0
-    assert [field.name for field in metadata.schema.fields] == ["x", "day"]
-
-
-def test_partition_specs_and_the_last_partition_id_are_derived_from_the_partition_spec():
-    metadata = metadata_from_json(oldest())
-    assert metadata.default_spec_id == 0
-    assert [(f.field_id, f.name) for f in metadata.spec.fields] == [(1000, "x"), (1001, "day_month")]
-    assert metadata.last_partition_id == 1001
-    assert metadata_from_json(oldest(**{"partition-spec": []})).last_partition_id == 999
-
-
-def test_sort_orders_are_derived_as_unsorted():
-    metadata = metadata_from_json(oldest())
-    assert metadata.default_sort_order_id == 0
-    assert [order.fields for order in metadata.sort_orders] == [()]
-
-
 def test_sequence_numbers_are_0_and_a_missing_uuid_stays_missing():
     snapshot = {"snapshot-id": 5, "timestamp-ms": 1, "manifest-list": "s3://b/t/metadata/snap-5.avro"}
     metadata = metadata_from_json(oldest(**{"snapshots": [snapshot], "current-snapshot-id": 5}))
@@ -628,16 +555,6 @@ def test_later_versions_have_no_keys_of_version_1(version: int):
     assert "partition-spec" not in written
 
 
-def test_a_row_id_counter_of_no_effect_does_not_come_to_life_by_an_upgrade():
-    document = {**full_document(), "format-version": 2, "next-row-id": 77}
-    assert "next-row-id" not in metadata_to_json(metadata_from_json(document))
-
-
-def test_later_versions_need_a_uuid():
-    with pytest.raises(InvalidTableError, match="'table-uuid' is missing"):
-        metadata_from_json({key: v for key, v in full_document().items() if key != "table-uuid"})
-
-
 def test_pyiceberg_derives_the_same():
     # It does not count up ids of partition fields that have none.
     fields = [{**field, "field-id": 1000 + i} for i, field in enumerate(oldest()["partition-spec"])]
@@ -648,3 +565,7 @@ def test_pyiceberg_derives_the_same():
         assert ours[key] == theirs[key]
     assert ours["partition-specs"] == theirs["partition-specs"]
     assert [f["name"] for f in ours["schemas"][0]["fields"]] == [f["name"] for f in theirs["schemas"][0]["fields"]]
+
+
+def test_examples():
+    check_examples("spec/metadata_codec.txt", icekeep.spec.sorting, globals())

@@ -3,15 +3,15 @@
 from typing import Any
 
 import mmh3
-import msgspec
 import pytest
 from msgspec.structs import replace
 
+import icekeep.spec.properties
 from icekeep.catalog.metadata_files import compression_suffix, deletes_old_metadata
 from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.manifest_writer import manifest_compression, manifest_target_bytes
 from icekeep.commit.retry import RetryPolicy
-from icekeep.errors import PropertyError, UnsupportedError, UsageError
+from icekeep.errors import PropertyError, UsageError
 from icekeep.formats.deletes.rewrite import delete_format, delete_granularity
 from icekeep.formats.options import write_options
 from icekeep.maintenance.delete.reachable import is_gc_enabled
@@ -24,18 +24,11 @@ from icekeep.spec.properties import (
     FULL,
     NONE,
     MetricsMode,
-    boolean_property,
-    choice,
     data_directory,
     data_layout,
-    manifest_list_location,
-    manifest_location,
     metadata_directory,
     metrics_modes,
-    own_directory,
     probability,
-    retry_number,
-    whole_number,
 )
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.sorting import SortField, SortOrder
@@ -44,6 +37,7 @@ from icekeep.spec.types import DATE, INT, STRING, ListType, MapType, StructType
 from icekeep.spec.updates import log_previous
 from kit.cases import for_each
 from kit.columns import column, schema_of
+from kit.examples import check_examples
 from kit.metadata import MetadataBuilder
 
 
@@ -140,21 +134,12 @@ def test_what_is_no_probability_is_refused(text: str) -> None:
         probability({"a": text}, "a", 0.5)
 
 
-def test_a_probability_is_a_decimal_number() -> None:
-    assert [probability({"a": text}, "a", 0.5) for text in ("0.25", ".25", "25e-2", "+0.25")] == [0.25] * 4
-
-
 @pytest.mark.parametrize(("codec", "level"), [("gzip", "10"), ("zstd", "23"), ("gzip", "-2")])
 def test_a_level_that_the_codec_of_manifests_does_not_have_is_refused(codec: str, level: str) -> None:
     names = ("write.manifest.compression-codec", "write.manifest.compression-level")
     with pytest.raises(PropertyError, match=f"^table property '{names[1]}' is '{level}'; set a whole number, -"):
         manifest_compression(dict(zip(names, (codec, level), strict=True)))
     assert manifest_compression(dict(zip(names, ("snappy", level), strict=True))) == ("snappy", None)
-
-
-def test_merging_is_turned_off_by_what_says_so_and_by_nothing_else() -> None:
-    assert MergePolicy.of(table({"commit.manifest-merge.enabled": "False"})) is None
-    assert MergePolicy.of(table({"commit.manifest-merge.enabled": "TRUE"})) == MergePolicy.of(table({}))
 
 
 @pytest.mark.parametrize("text", ["0", "-1"])
@@ -167,20 +152,6 @@ def test_numbers_below_one_mean_what_they_mean_to_java(text: str) -> None:
     log = log_previous(table({"write.metadata.previous-versions-max": text}), "v1", 0).metadata_log
     assert [entry.metadata_file for entry in log] == ["v1"]
     assert manifest_compression({"write.manifest.compression-level": text}) == ("gzip", int(text))
-
-
-def test_fewer_inferred_columns_than_none_is_the_default_as_in_java() -> None:
-    schema = table({}).schema
-    key = "write.metadata.metrics.max-inferred-column-defaults"
-    assert metrics_modes({key: "-1"}, schema, None) == metrics_modes({}, schema, None)
-    assert metrics_modes({key: "0"}, schema, None) != metrics_modes({}, schema, None)
-
-
-def test_a_property_that_is_not_set_has_its_default() -> None:
-    assert (whole_number({}, "a", 7), retry_number({}, "a", 7), boolean_property({}, "a", True)) == (7, 7, True)
-    assert (choice({}, "a", "x", {"x": 1}), probability({}, "a", 0.5)) == (1, 0.5)
-    with pytest.raises(PropertyError, match="set a whole number, 3 or more"):
-        whole_number({"a": "2"}, "a", 7, least=3)
 
 
 SCHEMA = schema_of(
@@ -198,11 +169,6 @@ def wide(count):
 
 def kept(modes):
     return {field_id for field_id, mode in modes.items() if mode != NONE}
-
-
-def test_without_properties_every_primitive_field_is_truncated_to_16():
-    assert metrics_modes({}, SCHEMA) == dict.fromkeys((1, 3, 5, 7, 8), DEFAULT)
-    assert MetricsMode(counts=True, bounds=True, length=16) == DEFAULT
 
 
 MODES = [
@@ -229,16 +195,6 @@ def test_a_mode_that_cannot_be_is_an_error_that_names_the_property(key, text):
         metrics_modes({KEY + key: text}, SCHEMA)
 
 
-def test_a_column_that_is_not_there_is_passed_over():
-    assert metrics_modes({KEY + "column.gone": "full"}, SCHEMA) == metrics_modes({}, SCHEMA)
-
-
-def test_of_a_wide_schema_the_first_100_columns_get_metrics():
-    assert kept(metrics_modes({}, wide(100))) == set(range(1, 101))
-    assert kept(metrics_modes({}, wide(101))) == set(range(1, 101))
-    assert metrics_modes({}, wide(101))[1] == DEFAULT
-
-
 def test_the_limit_is_a_property():
     limit = KEY + "max-inferred-column-defaults"
     assert kept(metrics_modes({limit: "2"}, wide(3))) == {1, 2}
@@ -246,10 +202,6 @@ def test_the_limit_is_a_property():
     for text in ("many", ""):
         with pytest.raises(UsageError, match=f"table property '{limit}'"):
             metrics_modes({limit: text}, wide(3))
-
-
-def test_a_default_that_is_set_has_no_limit():
-    assert kept(metrics_modes({KEY + "default": "counts"}, wide(150))) == set(range(1, 151))
 
 
 def test_a_column_of_its_own_mode_has_it_beyond_the_limit():
@@ -302,11 +254,6 @@ def table_at(**properties: str) -> TableMetadata:
     return MetadataBuilder(location="s3://b/t").properties(named).build()
 
 
-def test_directories_lie_below_the_table():
-    assert data_directory(table_at()) == "s3://b/t/data"
-    assert metadata_directory(table_at()) == "s3://b/t/metadata"
-
-
 @for_each(
     ("path", "directory"),
     [
@@ -328,30 +275,6 @@ def test_properties_put_them_elsewhere_absolute_or_relative_to_the_table(path: s
     assert metadata_directory(table_at(data=path)) == "s3://b/t/metadata"
 
 
-def test_an_empty_property_is_none():
-    assert data_directory(table_at(data="")) == "s3://b/t/data"
-
-
-def test_a_location_with_a_slash_at_its_end_gives_no_double_slash():
-    metadata = msgspec.structs.replace(table_at(), location="s3://b/t/")
-    assert data_directory(metadata) == "s3://b/t/data"
-    assert own_directory(metadata, "plans") == "s3://b/t/.icekeep/plans"
-
-
-def test_manifests_and_lists_have_the_names_that_iceberg_gives_them():
-    assert manifest_location(table_at(), UUID, 3) == f"s3://b/t/metadata/{UUID}-m3.avro"
-    assert manifest_list_location(table_at(), 77, 2, UUID) == f"s3://b/t/metadata/snap-77-2-{UUID}.avro"
-
-
-def test_metadata_files_follow_their_property():
-    assert manifest_location(table_at(metadata="meta"), UUID, 0) == f"s3://b/t/meta/{UUID}-m0.avro"
-    assert manifest_list_location(table_at(metadata="/m"), 77, 2, UUID) == f"/m/snap-77-2-{UUID}.avro"
-
-
-def test_what_is_ours_lies_in_a_hidden_directory_of_the_table():
-    assert own_directory(table_at(metadata="/m", data="/d"), "trash") == "s3://b/t/.icekeep/trash"
-
-
 def located(
     name: str, partition: str = "", path: str | None = None, table_location: str = "s3://b/db/t", **settings: str
 ) -> str:
@@ -360,15 +283,6 @@ def located(
     if path is not None:
         properties["write.data.path"] = path
     return data_layout(table_location, properties).location(name, partition)
-
-
-def test_a_data_file_lies_in_the_directory_of_its_partition():
-    assert located("f.parquet") == "s3://b/db/t/data/f.parquet"
-    assert located("f.parquet", "day=1/kind=a") == "s3://b/db/t/data/day=1/kind=a/f.parquet"
-    assert located("f.parquet", "day=1", path="/mnt/x/") == "/mnt/x/day=1/f.parquet"
-    assert located("f.parquet", path="/") == "/f.parquet"
-    # Only the other layout leaves partitions out.
-    assert located("f", "day=1", enabled="false", partitioned_paths="false") == "s3://b/db/t/data/day=1/f"
 
 
 # What Iceberg Java makes of `a` and `b`, and the last 20 bits of the murmur3 hashes of longer paths.
@@ -389,11 +303,6 @@ def test_object_storage_spreads_files_by_the_hash_of_what_follows_it(name: str, 
     assert directories.replace("/", "") == bits
 
 
-def test_without_partitioned_paths_the_name_alone_is_hashed_and_the_last_bits_are_part_of_it():
-    location = "s3://b/db/t/data/0111/1111/1110/11001100-f.parquet"
-    assert located("f.parquet", "day=1", enabled="true", partitioned_paths="false") == location
-
-
 def test_tables_that_share_a_directory_are_told_apart_by_the_end_of_their_location():
     shared = {"path": "s3://shared/files", "enabled": "true"}
     assert located("f.parquet", **shared) == "s3://shared/files/0111/1111/1110/11001100/db/t/f.parquet"
@@ -407,12 +316,6 @@ def test_tables_that_share_a_directory_are_told_apart_by_the_end_of_their_locati
     assert (
         located("f.parquet", path="s3://b/db/t/x", enabled="true") == "s3://b/db/t/x/0111/1111/1110/11001100/f.parquet"
     )
-
-
-def test_leading_zeros_of_the_hash_are_kept():
-    first = [located(f"{n}", enabled="true").split("/")[6:10] for n in range(64)]
-    assert {tuple(map(len, parts)) for parts in first} == {(4, 4, 4, 8)}
-    assert any(parts[0] == "0000" for parts in first)
 
 
 @pytest.mark.parametrize("key", ["write.folder-storage.path", "write.object-storage.path"])
@@ -429,13 +332,12 @@ def test_withdrawn_properties_are_refused_where_they_would_count(key: str):
             data_layout("s3://b/t", properties)
 
 
-def test_code_of_another_engine_that_says_where_files_go_is_not_passed_over():
-    with pytest.raises(UnsupportedError, match=r"'write\.location-provider\.impl' is 'a\.b\.C'"):
-        data_layout("s3://b/t", {"write.location-provider.impl": "a.b.C"})
-
-
 @pytest.mark.parametrize("key", ["enabled", "partitioned-paths"])
 def test_a_flag_is_true_or_false(key: str):
     properties = {"write.object-storage.enabled": "true", f"write.object-storage.{key}": "yes"}
     with pytest.raises(UsageError, match=f"'write.object-storage.{key}' is 'yes'; set 'true' or 'false'"):
         data_layout("s3://b/t", properties)
+
+
+def test_examples():
+    check_examples("spec/properties.txt", icekeep.spec.properties, globals())

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import icekeep.spec.snapshots
 from icekeep.errors import InvalidTableError, OptionError, UsageError
 from icekeep.spec.snapshots import (
     Snapshot,
@@ -13,26 +14,13 @@ from icekeep.spec.snapshots import (
     carried,
     checked_properties,
     is_reserved,
-    moved,
     object_from_json,
     object_to_json,
     validated_ref,
 )
 from kit.cases import for_each
+from kit.examples import check_examples
 from kit.table_strategies import json_values
-
-
-def test_the_operation_of_a_snapshot_is_in_its_summary():
-    assert Snapshot(snapshot_id=1, timestamp_ms=2, summary={"operation": "append"}).operation == "append"
-
-
-def test_a_snapshot_without_a_summary_or_an_operation_has_none():
-    assert Snapshot(snapshot_id=1, timestamp_ms=2).operation is None
-    assert Snapshot(snapshot_id=1, timestamp_ms=2, summary={}).operation is None
-
-
-def test_a_snapshot_of_version_1_has_sequence_number_0():
-    assert Snapshot(snapshot_id=1, timestamp_ms=2).sequence_number == 0
 
 
 @for_each(
@@ -61,11 +49,6 @@ def test_keys_that_others_write_cannot_be_one_s_own(key):
     assert is_reserved(key)
     with pytest.raises(UsageError, match="cannot be a key of your own in a snapshot's summary"):
         checked_properties({key: "x"})
-
-
-def test_other_keys_can():
-    given = {"ticket": "OPS-7", "custom.watermark-ms": "", "owner": "größe"}
-    assert dict(checked_properties(given)) == given
 
 
 @for_each("given", [{"": "x"}, {" ": "x"}, {"a\nb": "x"}, {"a*": "x"}, {"a": 5}, {5: "x"}])
@@ -122,12 +105,6 @@ def test_any_unknown_keys_come_back(unknown: dict[str, Any]):
     assert object_to_json(object_from_json(StatisticsFile, given_object, "statistics[0]")) == given_object
 
 
-def test_a_list_stays_a_list():
-    snapshot = object_from_json(Snapshot, {**SNAPSHOT, "manifests": ["a", "b"]}, "snapshot")
-    assert snapshot.manifests == ("a", "b")
-    assert object_to_json(snapshot)["manifests"] == ["a", "b"]
-
-
 @for_each("value", [None, 3, "text", [], [SNAPSHOT]])
 def test_what_is_no_object_is_refused(value: Any):
     with pytest.raises(InvalidTableError) as raised:
@@ -162,33 +139,8 @@ def test_a_value_of_a_wrong_type_is_refused_with_its_key(key: str, value: Any):
     assert "\n" not in raised.value.message
 
 
-def test_a_value_in_a_summary_that_is_no_text_is_refused_with_its_own_key():
-    with pytest.raises(InvalidTableError) as raised:
-        object_from_json(Snapshot, {**SNAPSHOT, "summary": {"operation": 5}}, "snapshots[4]")
-    assert raised.value.message == "snapshots[4]: 'operation' of its 'summary' is 5; it must be text"
-
-
-def test_a_reference_is_a_branch_or_a_tag():
-    assert object_from_json(SnapshotRef, {"snapshot-id": 1, "type": "branch"}, "ref 'a'").is_branch
-    assert not object_from_json(SnapshotRef, {"snapshot-id": 1, "type": "tag"}, "ref 'a'").is_branch
-    with pytest.raises(InvalidTableError, match=r"^ref 'a': invalid enum value 'bookmark'"):
-        object_from_json(SnapshotRef, {"snapshot-id": 1, "type": "bookmark"}, "ref 'a'")
-
-
 BRANCH = SnapshotRef(snapshot_id=1, type="branch")
 TAG = SnapshotRef(snapshot_id=1, type="tag")
-
-
-@pytest.mark.parametrize("name", ["", " ", "\t"])
-def test_a_reference_needs_a_name(name):
-    with pytest.raises(UsageError, match="cannot be the name of a tag"):
-        validated_ref(name, TAG)
-
-
-def test_main_is_no_tag():
-    with pytest.raises(UsageError, match="main is a branch"):
-        validated_ref("main", TAG)
-    assert validated_ref("main", BRANCH) is BRANCH
 
 
 @pytest.mark.parametrize("limit", ["min_snapshots_to_keep", "max_snapshot_age_ms"])
@@ -205,13 +157,5 @@ def test_limits_are_positive_numbers_that_other_engines_can_read(limit, value):
         validated_ref("b", replace(BRANCH, **{limit: value}))
 
 
-def test_the_greatest_number_of_snapshots_is_that_of_an_int():
-    assert validated_ref("b", replace(BRANCH, min_snapshots_to_keep=2**31 - 1))
-    with pytest.raises(OptionError):
-        validated_ref("b", replace(BRANCH, min_snapshots_to_keep=2**31))
-
-
-def test_a_reference_that_is_moved_keeps_what_it_says_beside_its_snapshot():
-    ref = SnapshotRef(snapshot_id=1, type="tag", max_ref_age_ms=7, extra={"new": "key"})
-    assert moved(ref, 2) == SnapshotRef(snapshot_id=2, type="tag", max_ref_age_ms=7, extra={"new": "key"})
-    assert moved(None, 2) == SnapshotRef(snapshot_id=2, type="branch")
+def test_examples():
+    check_examples("spec/snapshots.txt", icekeep.spec.snapshots, globals())

@@ -6,27 +6,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table.sorting import SortOrder as ForeignOrder
 
-from icekeep.errors import InvalidTableError, NotFoundError, UsageError
+import icekeep.spec.sorting
+import icekeep.spec.transforms
+from icekeep.errors import InvalidTableError, UsageError
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import (
-    MAX_TEXT_LENGTH,
     UNSORTED,
-    CurveKeys,
     NullOrder,
     SortDirection,
     SortField,
     SortKey,
     SortOrder,
     build_sort_order,
-    find_sort_order,
     parse_sort_order,
     sort_order_from_json,
     sort_order_to_json,
     validate_sort_order,
 )
-from icekeep.spec.transforms import Bucket, Day, Identity, UnknownTransform, parse_transform
+from icekeep.spec.transforms import Bucket, Day, Identity, parse_transform
 from icekeep.spec.types import LONG, STRING, TIMESTAMP, VARIANT, ListType, NestedField, StructType, Type
 from kit.cases import for_each
+from kit.examples import check_examples
 
 EXAMPLE = {
     "order-id": 1,
@@ -37,49 +37,9 @@ EXAMPLE = {
 }
 
 
-def test_the_example_of_appendix_c_is_read():
-    assert sort_order_from_json(EXAMPLE) == SortOrder(
-        order_id=1,
-        fields=(
-            SortField(source_id=2, transform=Identity()),
-            SortField(
-                source_id=3,
-                transform=Bucket(4),
-                direction=SortDirection.DESC,
-                null_order=NullOrder.NULLS_LAST,
-            ),
-        ),
-    )
-
-
 def one_field(**keys: Any) -> dict[str, Any]:
     field = {"transform": "identity", "source-id": 2, "direction": "asc", "null-order": "nulls-first", **keys}
     return {"order-id": 1, "fields": [{key: value for key, value in field.items() if value is not None}]}
-
-
-@for_each(
-    "form",
-    [
-        EXAMPLE,
-        {"order-id": 0, "fields": []},
-        {"order-id": 1, "fields": [], "owner": "me"},
-        one_field(note=[1]),
-        one_field(**{"transform": "zorder", "source-id": None, "source-ids": [1, 2]}),
-    ],
-)
-def test_an_order_is_written_as_it_was_read_with_keys_that_we_do_not_know(form: dict[str, Any]):
-    assert sort_order_to_json(sort_order_from_json(form)) == form
-
-
-def test_a_transform_of_several_columns_is_unknown():
-    order = sort_order_from_json(one_field(**{"source-id": None, "source-ids": [1, 2]}))
-    assert order.fields[0].transform == UnknownTransform("identity")
-
-
-def test_directions_are_read_whatever_their_case():
-    assert sort_order_from_json(one_field(direction="DESC", **{"null-order": "NULLS-LAST"})).fields[0] == SortField(
-        source_id=2, transform=Identity(), direction=SortDirection.DESC, null_order=NullOrder.NULLS_LAST
-    )
 
 
 def test_orders_are_values():
@@ -87,36 +47,6 @@ def test_orders_are_values():
         UNSORTED.order_id = 1
     with pytest.raises(AttributeError):
         SortField(source_id=1, transform=Identity()).source_id = 2
-
-
-def test_order_0_is_unsorted():
-    assert not UNSORTED.fields
-    assert sort_order_from_json({"order-id": 0, "fields": []}) == UNSORTED
-    assert sort_order_from_json(EXAMPLE).fields
-
-
-@for_each(
-    "form",
-    [
-        None,
-        [],
-        {"order-id": 1},
-        {"order-id": "1", "fields": []},
-        {"order-id": True, "fields": []},
-        {"order-id": 1, "fields": ["id"]},
-        {"order-id": 0, "fields": EXAMPLE["fields"]},
-        one_field(direction="up"),
-        one_field(direction=None),
-        one_field(**{"null-order": "first"}),
-        one_field(**{"null-order": None}),
-        one_field(**{"source-id": None}),
-        one_field(transform=None),
-        one_field(transform="bucket[0]"),
-    ],
-)
-def test_json_that_is_no_sort_order_breaks_the_table(form: Any):
-    with pytest.raises(InvalidTableError):
-        sort_order_from_json(form)
 
 
 FIELDS = st.builds(
@@ -166,42 +96,6 @@ def test_an_order_is_built_of_columns_transforms_and_directions():
     assert build_sort_order(COLUMNS, ["id"], order_id=5).order_id == 5
 
 
-def test_nulls_come_first_going_up_and_last_going_down_unless_told_otherwise():
-    order = build_sort_order(
-        COLUMNS, [SortKey("id"), SortKey("at", direction="desc"), SortKey("id", null_order="nulls-last")]
-    )
-    assert [f.null_order.value for f in order.fields] == ["nulls-first", "nulls-last", "nulls-last"]
-
-
-def test_no_keys_make_the_unsorted_order_which_has_id_0():
-    assert build_sort_order(COLUMNS, [], order_id=7) is UNSORTED
-
-
-@for_each(
-    ("key", "problem"),
-    [
-        (SortKey("id", "day"), "cannot sort by 'day' of column 'id': its type is long"),
-        (SortKey("place"), "its type is struct"),
-        (SortKey("v"), "its type is variant"),
-        (SortKey("tags.element"), "it is in a list or a map"),
-        (SortKey("rows.element.x"), "it is in a list or a map"),
-        (SortKey("id", "zorder"), "there is no transform 'zorder'"),
-        (SortKey("id", direction="up"), "give asc or desc"),
-        (SortKey("id", null_order="first"), "and nulls-first or nulls-last"),
-    ],
-    ids=str,
-)
-def test_a_key_that_does_not_fit_is_refused(key: SortKey, problem: str):
-    with pytest.raises(UsageError) as raised:
-        build_sort_order(COLUMNS, [key])
-    assert problem in str(raised.value)
-
-
-def test_a_column_that_is_not_there_is_named():
-    with pytest.raises(NotFoundError, match="there is no column 'nope'"):
-        build_sort_order(COLUMNS, ["nope"])
-
-
 @pytest.mark.parametrize(
     ("field", "problem"),
     [
@@ -220,65 +114,6 @@ def test_an_order_that_does_not_fit_the_schema_breaks_the_table(field: SortField
     assert str(raised.value) == f"sort order 3 does not fit schema 0: {problem}" + (
         " of type struct<4: code: optional string>" if field.source_id == 3 else ""
     )
-
-
-def test_an_order_is_found_by_its_id():
-    order = build_sort_order(COLUMNS, ["id"])
-    assert find_sort_order([UNSORTED, order], 1) is order
-    with pytest.raises(InvalidTableError, match="there is no sort order 2"):
-        find_sort_order([UNSORTED, order], 2)
-
-
-@for_each(
-    ("text", "keys"),
-    [
-        ("id", [SortKey("id")]),
-        ("id, name", [SortKey("id"), SortKey("name")]),
-        ("(id, name)", [SortKey("id"), SortKey("name")]),
-        ("id ASC", [SortKey("id", direction="asc")]),
-        ("id desc", [SortKey("id", direction="desc")]),
-        ("id DESC NULLS LAST, name asc nulls first", [
-            SortKey("id", direction="desc", null_order="nulls-last"),
-            SortKey("name", null_order="nulls-first"),
-        ]),
-        ("id NULLS LAST", [SortKey("id", null_order="nulls-last")]),
-        ("bucket(16, id)", [SortKey("id", "bucket[16]")]),
-        ("bucket(id, 16) DESC", [SortKey("id", "bucket[16]", "desc")]),
-        ("truncate(name, 10)", [SortKey("name", "truncate[10]")]),
-        ("TRUNCATE(10, name)", [SortKey("name", "truncate[10]")]),
-        ("years(a), months(a), days(a), hours(a)", [SortKey("a", t) for t in ("year", "month", "day", "hour")]),
-        ("year(a), month(a), day(a), hour(a)", [SortKey("a", t) for t in ("year", "month", "day", "hour")]),
-        ("date(a), date_hour(a), identity(a)", [SortKey("a", t) for t in ("day", "hour", "identity")]),
-        ("user.name", [SortKey("user.name")]),
-        ("days(`event log`.at)", [SortKey("event log.at", "day")]),
-        ("`a b` DESC, \"c\"\"d\", `e``f`", [SortKey("a b", direction="desc"), SortKey('c"d'), SortKey("e`f")]),
-        # Words of the language may be names of columns.
-        ("asc desc, nulls nulls last, days, zorder", [
-            SortKey("asc", direction="desc"),
-            SortKey("nulls", null_order="nulls-last"),
-            SortKey("days"),
-            SortKey("zorder"),
-        ]),
-        ("1st", [SortKey("1st")]),
-    ],
-)  # fmt: skip
-def test_keys_are_read(text, keys):
-    assert parse_sort_order(text) == tuple(keys)
-
-
-@for_each(
-    ("text", "curve"),
-    [
-        ("zorder(a, b)", CurveKeys("zorder", ("a", "b"))),
-        ("ZOrder( a , user.b, `c d` )", CurveKeys("zorder", ("a", "user.b", "c d"))),
-        ("hilbert(a, b)", CurveKeys("hilbert", ("a", "b"))),
-        ("zorder(a)", CurveKeys("zorder", ("a",))),
-        # Iceberg puts the columns of several terms together.
-        ("zorder(a, b), zorder(c)", CurveKeys("zorder", ("a", "b", "c"))),
-    ],
-)
-def test_curves_are_read(text, curve):
-    assert parse_sort_order(text) == curve
 
 
 @for_each(
@@ -319,11 +154,6 @@ def test_what_is_no_sort_order_is_refused_with_its_place(text, position, problem
     assert problem in raised.value.message
 
 
-def test_a_text_of_any_length_is_not_read():
-    with pytest.raises(UsageError, match="characters"):
-        parse_sort_order("a" * (MAX_TEXT_LENGTH + 1))
-
-
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(lambda name: "." not in name)
 TRANSFORMS = st.sampled_from(["identity", "year", "month", "day", "hour"]) | st.builds(
     "{}[{}]".format, st.sampled_from(["bucket", "truncate"]), st.integers(1, 2**31 - 1)
@@ -360,3 +190,7 @@ def test_any_text_is_read_or_refused(text):
     if refused is not None:
         assert 1 <= refused.facts["position"] <= len(text) + 1
         assert "\n" not in refused.message
+
+
+def test_examples():
+    check_examples("spec/sorting.txt", icekeep.spec.sorting, icekeep.spec.transforms, globals())

@@ -6,6 +6,7 @@ from hypothesis import given
 from pyiceberg.schema import Schema as ForeignSchema
 from pyiceberg.types import IcebergType
 
+import icekeep.spec.types
 from icekeep.errors import InvalidTableError
 from icekeep.spec.types import (
     INT,
@@ -31,10 +32,10 @@ from icekeep.spec.types import (
     parse_type,
     type_from_json,
     type_to_json,
-    walk,
     with_child_fields,
 )
 from kit.cases import for_each
+from kit.examples import check_examples
 from kit.strategies import PLAIN_TYPES, decimal_types, fixed_types, nested_types, primitive_types
 
 STRUCT = StructType((NestedField(field_id=1, name="x", type=INT, required=True),))
@@ -68,38 +69,6 @@ def test_a_simple_type_is_its_name(type_: PrimitiveType):
 def test_parameters_are_read_with_or_without_spaces(text: str, type_: Type):
     assert parse_type(text) == type_
     assert parse_type(str(type_)) == type_
-
-
-def test_a_geography_type_with_an_algorithm_alone_names_the_default_reference_system():
-    assert str(GeographyType("geography", None, "karney")) == "geography(OGC:CRS84, karney)"
-
-
-@for_each(
-    "text",
-    [
-        "",
-        "varchar(5)",
-        "decimal",
-        "decimal(9)",
-        "decimal(0, 0)",
-        "decimal(39, 2)",
-        "decimal(9, 10)",
-        "decimal(9, -2)",
-        "decimal(٩, 2)",
-        "fixed[]",
-        "fixed(16)",
-        "fixed[" + "9" * 5000 + "]",
-        "geometry()",
-        "geography(a, b, c)",
-        "int ",
-        "geography(OGC:CRS84, flat)",
-        "geography(OGC:CRS84, )",
-        "fixed [16]",
-    ],
-)
-def test_texts_that_are_no_type_break_the_table(text: str):
-    with pytest.raises(InvalidTableError):
-        parse_type(text)
 
 
 @given(primitive_types() | nested_types())
@@ -161,67 +130,6 @@ def test_a_field_keeps_its_comment_and_defaults():
     assert field_to_json(field) == form
 
 
-def test_a_null_default_is_no_default():
-    form = {"id": 1, "name": "a", "required": False, "type": "int"}
-    assert field_from_json({**form, "doc": None, "initial-default": None}) == field_from_json(form)
-
-
-@for_each(
-    "form",
-    [
-        1,
-        None,
-        ["int"],
-        {},
-        {"type": "tuple"},
-        {"type": "struct"},
-        {"type": "struct", "fields": {}},
-        {"type": "struct", "fields": ["a"]},
-        {"type": "list", "element-id": 1, "element": "int"},
-        {"type": "list", "element-id": "1", "element": "int", "element-required": True},
-        {"type": "list", "element-id": True, "element": "int", "element-required": True},
-        {"type": "map", "key-id": 1, "key": "int", "value-id": 2, "value": "int", "value-required": 1},
-        {"type": "struct", "fields": [{"id": 1, "name": "a", "required": True}]},
-        {"type": "struct", "fields": [{"id": 1, "name": None, "type": "int", "required": True}]},
-        {"type": "struct", "fields": [{"id": 1.0, "name": "a", "type": "int", "required": True}]},
-        {"type": "struct", "fields": [{"id": 1, "name": "a", "type": "int", "required": "true"}]},
-    ],
-)
-def test_json_that_is_no_type_breaks_the_table(form: Any):
-    with pytest.raises(InvalidTableError):
-        type_from_json(form)
-
-
-def test_lists_and_maps_have_fields_like_structs():
-    assert child_fields(STRUCT) == STRUCT.fields
-    assert [(f.field_id, f.name, f.required) for f in child_fields(LIST)] == [(2, "element", False)]
-    assert [(f.field_id, f.name, f.required) for f in child_fields(MAP)] == [(3, "key", True), (4, "value", True)]
-    assert child_fields(INT) == ()
-
-
-def test_walking_visits_parents_before_their_children():
-    assert [f.field_id for f in walk(MAP)] == [3, 4, 2, 1]
-
-
-def test_types_are_shown_in_short():
-    assert str(MAP) == "map<string, list<struct<1: x: required int>>>"
-
-
-@for_each(
-    ("text", "type_"),
-    [
-        ("INT", INT),
-        ("Timestamptz_NS", parse_type("timestamptz_ns")),
-        ("DECIMAL(9, 2)", decimal(9, 2)),
-        ("Fixed[16]", fixed(16)),
-        ("GEOMETRY(srid:4326)", GeometryType("geometry", "srid:4326")),
-        ("Geography(srid:4326, Karney)", GeographyType("geography", "srid:4326", "karney")),
-    ],
-)
-def test_upper_and_lower_case_are_the_same_in_the_name_of_a_type_as_in_java(text: str, type_: Type):
-    assert parse_type(text) == type_
-
-
 @pytest.mark.parametrize(
     ("texts", "other"),
     [
@@ -240,11 +148,6 @@ def test_a_geo_type_equals_what_the_spec_puts_in_the_place_of_what_was_not_writt
     fields = {NestedField(field_id=1, name="g", type=type_).type for type_ in types}
     assert len(fields) == 1
     assert [str(type_) for type_ in types] == texts, "what was written survives"
-
-
-def test_a_geometry_is_no_geography():
-    assert parse_type("geometry") != parse_type("geography")
-    assert GeometryType("geometry") != PrimitiveType("geometry")
 
 
 def nested(levels: int, kind: str = "list") -> Any:
@@ -283,6 +186,5 @@ def test_a_type_is_made_again_of_its_child_fields(type_: Type):
     assert with_child_fields(type_, child_fields(type_)) == type_
 
 
-def test_a_doc_is_text():
-    with pytest.raises(InvalidTableError, match="must be text"):
-        field_from_json({"id": 1, "name": "a", "required": True, "type": "int", "doc": 1})
+def test_examples():
+    check_examples("spec/types.txt", icekeep.spec.types, globals())

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import icekeep.spec.types
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError, UsageError
 from icekeep.formats.arrow.projection import (
     KEPT_DICTIONARY,
@@ -22,8 +23,6 @@ from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_schema
 from icekeep.formats.sort import external as sort_merge
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (
-    BINARY,
-    BOOLEAN,
     DATE,
     DOUBLE,
     FLOAT,
@@ -41,10 +40,10 @@ from icekeep.spec.types import (
     NestedField,
     StructType,
     decimal,
-    fixed,
 )
 from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_file, rows, schema_of, table_of
+from kit.examples import check_examples
 
 
 def one(type_, required=False):
@@ -95,19 +94,6 @@ def test_reordered_and_renamed_columns_keep_their_values(data, random):
         assert str(projected[field.name.upper()].to_pylist()) == str(table[field.name].to_pylist())
 
 
-def test_a_record_batch_gives_a_record_batch():
-    batch = table_of(one(INT), [{"c": 1}, {"c": None}]).to_batches()[0]
-    projected = project(batch, one(LONG))
-    assert isinstance(projected, pa.RecordBatch)
-    assert projected.to_pydict() == {"c": [1, None]}
-
-
-def test_metadata_of_the_file_does_not_stick_to_the_data():
-    data = table_of(one(INT), [{"c": 1}]).replace_schema_metadata({"writer": "someone"})
-    assert project(data, one(INT)).schema.metadata is None
-    assert project(data, one(LONG)).schema.metadata is None
-
-
 PROMOTIONS = [
     (INT, LONG, [2**31 - 1, None]),
     (FLOAT, DOUBLE, [1.5, None]),
@@ -142,32 +128,6 @@ def test_types_are_promoted_in_structs_lists_and_maps_too(source, target, values
     expected = projected_one(values, source, target)["c"].to_pylist()
     assert projected.schema.equals(arrow_schema(nested(target)))
     assert projected.to_pylist() == [{"s": {"x": v}, "l": [v], "m": [(1, v)]} for v in expected]
-
-
-@for_each(
-    ("source", "target"),
-    [
-        (LONG, INT),
-        (DOUBLE, FLOAT),
-        (INT, DOUBLE),
-        (INT, STRING),
-        (STRING, BINARY),
-        (decimal(9, 2), decimal(8, 2)),
-        (decimal(9, 2), decimal(10, 3)),
-        (TIMESTAMP, TIMESTAMPTZ),
-        (DATE, TIMESTAMPTZ),
-        (fixed(3), fixed(4)),
-        (BOOLEAN, INT),
-        (INT, ListType(element_id=2, element=INT)),
-        (INT, MapType(key_id=2, key=INT, value_id=3, value=INT)),
-        (INT, StructType((column(2, "x", INT),))),
-        (StructType((column(2, "x", INT),)), INT),
-    ],
-    ids=str,
-)
-def test_a_type_that_the_spec_does_not_promote_is_an_invalid_table(source, target):
-    with pytest.raises(InvalidTableError, match="column 'c' holds"):
-        project(empty_table(one(source)), one(target))
 
 
 def test_types_that_other_writers_store_differently_are_understood():
@@ -205,16 +165,6 @@ def test_nanoseconds_that_are_not_whole_microseconds_are_not_rounded():
         project(pa.table([pa.array([5001], field.type)], schema=pa.schema([field])), one(TIMESTAMP))
 
 
-def test_a_missing_required_column_is_an_invalid_table():
-    with pytest.raises(InvalidTableError, match="column 'd' is required and missing"):
-        project(empty_table(one(INT)), schema_of(column(2, "d", INT, required=True)))
-
-
-def test_nulls_in_a_required_column_are_an_invalid_table():
-    with pytest.raises(InvalidTableError, match="column 'c' is required and has 1 nulls"):
-        project(table_of(one(INT), [{"c": None}, {"c": 1}]), one(INT, required=True))
-
-
 def test_a_missing_column_that_the_partition_names_takes_its_value():
     schema = schema_of(
         column(1, "c", INT), column(2, "day", DATE), column(3, "who", UUID), column(4, "at", TIMESTAMPTZ)
@@ -235,11 +185,6 @@ def test_a_missing_column_takes_its_initial_default():
     )
     (row,) = project(table_of(one(INT), [{"c": 1}]), schema).to_pylist()
     assert row == {"n": 5, "who": UUIDValue("f79c3e09-677c-4bbd-a479-3f349cb785e7"), "l": []}
-
-
-def test_a_partition_value_goes_before_an_initial_default():
-    field = NestedField(field_id=2, name="d", type=INT, initial_default=5)
-    assert project(table_of(one(INT), [{"c": 1}]), schema_of(field), {2: 7})["d"].to_pylist() == [7]
 
 
 def defaulted_point(default):
@@ -305,26 +250,12 @@ def test_a_callers_missing_column_takes_its_write_default_and_a_null_stays_null(
     assert cast_to_schema(pa.table({"c": [1], "d": pa.nulls(1)}), schema)["d"].to_pylist() == [None]
 
 
-def test_a_callers_missing_required_column_without_a_write_default_is_named():
-    field = NestedField(field_id=1, name="d", type=INT, required=True, initial_default=5)
-    with pytest.raises(UsageError, match="column 'd' is required and missing"):
-        cast_to_schema(pa.table({"c": [1]}), schema_of(field, column(2, "c", INT)))
-
-
 @for_each("type_", [INT, STRING, StructType((column(7, "x", INT),)), ListType(element_id=7, element=INT)])
 def test_a_column_of_type_unknown_is_read_as_null_whatever_is_there(type_):
     data = table_of(one(type_), [{"c": None}])
     assert project(data, one(UNKNOWN))["c"].equals(pa.chunked_array([pa.nulls(1)]))
     nothing = pa.table([pa.nulls(2)], schema=pa.schema([pa.field("c", pa.null(), metadata={FIELD_ID_KEY: b"1"})]))
     assert project(nothing, one(type_))["c"].to_pylist() == [None, None]
-
-
-def test_a_file_without_field_ids_is_refused():
-    data = pa.table({"c": [1]})
-    with pytest.raises(UnsupportedError, match="no field ids"):
-        project(data, one(LONG))
-    with pytest.raises(UnsupportedError, match="no field ids"):
-        projected_columns(data.schema, one(LONG))
 
 
 def test_a_list_element_without_field_id_is_refused_and_not_lost():
@@ -394,33 +325,6 @@ def test_elements_that_null_lists_hide_are_no_data():
         assert cast.to_pylist() == expected[start:]
 
 
-def test_a_null_struct_may_hide_nulls_of_a_required_field():
-    type_ = StructType((column(2, "x", INT), column(3, "y", INT)))
-    wanted = StructType((column(3, "y", INT, required=True),))
-    data = table_of(one(type_), [{"c": {"x": 1, "y": 2}}, {"c": None}])
-    assert project(data, one(wanted)).to_pylist() == [{"c": {"y": 2}}, {"c": None}]
-    with pytest.raises(InvalidTableError, match=r"'c\.y' is required and has 1 nulls"):
-        project(table_of(one(type_), [{"c": {"x": 1, "y": None}}, {"c": None}]), one(wanted))
-
-
-def test_nulls_that_only_a_null_struct_hides_are_no_data():
-    hidden = pa.StructArray.from_arrays([pa.array([1, None])], names=["x"], mask=pa.array([False, True]))
-    schema = one(StructType((column(2, "x", LONG, required=True),)))
-    assert cast_to_schema(pa.table({"c": hidden}), schema).to_pylist() == [{"c": {"x": 1}}, {"c": None}]
-
-
-def test_a_field_of_a_struct_may_be_renamed():
-    data = table_of(one(StructType((column(2, "x", INT),))), [{"c": {"x": 1}}])
-    assert project(data, one(StructType((column(2, "y", INT),)))).to_pylist() == [{"c": {"y": 1}}]
-
-
-def test_a_missing_field_of_a_struct_takes_its_null_or_is_refused():
-    data = table_of(one(StructType((column(2, "x", INT),))), [{"c": {"x": 1}}])
-    assert project(data, one(StructType((column(3, "y", INT),)))).to_pylist() == [{"c": {"y": None}}]
-    with pytest.raises(InvalidTableError, match=r"'c\.y' is required and missing"):
-        project(data, one(StructType((column(3, "y", INT, required=True),))))
-
-
 @pytest.mark.parametrize("element", [INT, LONG], ids=str)
 def test_nulls_among_required_elements_are_an_invalid_table(element):
     source, target = ListType(element_id=2, element=INT), ListType(element_id=2, element=element, element_required=True)
@@ -453,11 +357,6 @@ def test_only_the_columns_that_the_schema_has_are_read():
 
 
 POINT = StructType((column(10, "x", INT),))
-
-
-def test_columns_without_data_have_as_many_rows():
-    data = parquet_file(table_of(one(INT), [{"c": 1}, {"c": 2}])).read(columns=[])
-    assert project(data, schema_of(column(2, "new", POINT))).to_pydict() == {"new": [None, None]}
 
 
 @pytest.mark.slow
@@ -509,31 +408,6 @@ def test_a_cast_that_keeps_every_value_is_made(array, type_, expected):
     assert cast["c"].to_pylist() == expected
 
 
-@for_each(
-    ("array", "type_"),
-    [
-        (pa.array([1]), INT),
-        (pa.array([1], pa.uint32()), INT),
-        (pa.array([1], pa.uint64()), LONG),
-        (pa.array([1.0]), FLOAT),
-        (pa.array(["1"]), INT),
-        (pa.array([0], pa.timestamp("us")), TIMESTAMPTZ),
-        (pa.array([1], pa.timestamp("ns")), TIMESTAMP),
-        (pa.array([1], pa.time64("ns")), TIME),
-        (pa.array([b"a"]), STRING),
-    ],
-    ids=lambda value: str(getattr(value, "type", value)),
-)
-def test_a_cast_that_could_change_a_value_is_refused(array, type_):
-    with pytest.raises(UsageError, match="column 'c'"):
-        cast_to_schema(pa.table({"c": array}), one(type_))
-
-
-def test_a_missing_optional_column_becomes_null():
-    schema = schema_of(column(1, "a", INT), column(2, "b", POINT))
-    assert cast_to_schema(pa.table({"a": pa.array([1], pa.int32())}), schema).to_pylist() == [{"a": 1, "b": None}]
-
-
 REFUSED = [
     ({"b": [1]}, "column 'a' is required and missing"),
     ({"a": [1], "x": [1]}, "column 'x' is not in the schema; its columns are a, b"),
@@ -551,18 +425,6 @@ def test_data_that_does_not_fit_the_schema_is_refused_with_the_columns_name(data
     )
     with pytest.raises(UsageError, match=message):
         cast_to_schema(pa.table(data), schema)
-
-
-def test_a_column_that_is_there_twice_is_refused():
-    data = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["c", "c"])
-    with pytest.raises(UsageError, match="'c' is there twice"):
-        cast_to_schema(data, one(LONG))
-
-
-def test_a_dictionary_may_hide_nulls_of_a_required_column():
-    data = pa.table({"c": pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))})
-    with pytest.raises(UsageError, match="'c' is required and has 1 nulls"):
-        cast_to_schema(data, one(STRING, required=True))
 
 
 INNER = StructType((column(4, "x", DOUBLE), column(5, "id", UUID, required=True)))
@@ -600,11 +462,6 @@ def test_what_is_added_later_keeps_its_initial_default():
 def test_what_is_no_single_value_of_a_row_is_no_leaf(field_id):
     with pytest.raises(InvalidTableError, match=f"\\(id {field_id}\\) is no single value of a row"):
         leaf_path(field_id, [SCHEMA])
-
-
-def test_an_id_that_no_schema_has_is_an_invalid_table():
-    with pytest.raises(InvalidTableError, match="no schema of the table has a column with id 99"):
-        leaf_path(99, [SCHEMA])
 
 
 def test_a_leaf_below_a_null_struct_is_null():
@@ -701,3 +558,7 @@ def test_rows_come_back_from_a_datafusion_that_hands_out_views(tmp_path, monkeyp
     found = pa.concat_tables(sort_merge.merged_files(tmp_path, 2, schema))
     assert found.schema == schema
     assert found["text"].to_pylist() == [text for text in TEXTS for _ in range(2)]
+
+
+def test_examples():
+    check_examples("formats/arrow/projection.txt", icekeep.spec.types, globals())

@@ -1,12 +1,12 @@
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from pyiceberg.io.pyarrow import pyarrow_to_schema
 
-from icekeep.errors import UnsupportedError, UsageError
+import icekeep.spec.schema
+import kit.columns
+from icekeep.errors import UnsupportedError
 from icekeep.formats.arrow.schema import arrow_field, arrow_schema, arrow_type, field_id, iceberg_schema, stored_schema
 from icekeep.spec.avro import min_decimal_bytes
-from icekeep.spec.schema import assign_fresh_ids
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -33,7 +33,8 @@ from icekeep.spec.types import (
     fixed,
 )
 from kit.cases import cases, for_each
-from kit.columns import EVERY_TYPE, column, empty_table, parquet_file, pyiceberg_schema, rows, schema_of, table_of
+from kit.columns import EVERY_TYPE, column, empty_table, parquet_file, rows, schema_of, table_of
+from kit.examples import check_examples
 
 APPENDIX_A = [
     (BOOLEAN, "BOOLEAN", "None"),
@@ -110,16 +111,6 @@ def test_every_level_carries_its_field_id_and_whether_it_is_required():
     ]
 
 
-def test_a_field_without_metadata_has_no_field_id():
-    assert field_id(pa.field("a", pa.int32())) is None
-    assert field_id(pa.field("a", pa.int32(), metadata={b"other": b"1"})) is None
-
-
-def test_pyiceberg_finds_the_same_schema_in_a_written_file():
-    written = parquet_file(empty_table(EVERY_TYPE)).schema_arrow
-    assert pyarrow_to_schema(written) == pyiceberg_schema(EVERY_TYPE)
-
-
 @for_each("precision", range(19, 39))
 def test_a_large_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision):
     stored = parquet_file(empty_table(schema_of(column(1, "c", decimal(precision, 2))))).schema.column(0)
@@ -153,24 +144,6 @@ def test_columns_of_type_unknown_are_left_out_of_files_at_every_level():
     )
     assert list(stored_schema(schema).fields_by_id) == [2, 3, 5, 6, 8, 9, 10, 11, 12]
     assert arrow_type(UNKNOWN) == pa.null()
-
-
-@for_each(
-    ("type_", "message"),
-    [
-        (ListType(element_id=2, element=UNKNOWN), "'c' has values of type 'unknown'"),
-        (MapType(key_id=2, key=INT, value_id=3, value=UNKNOWN), "'c' has values of type 'unknown'"),
-        (StructType((column(2, "u", UNKNOWN),)), "'c' is a struct without fields"),
-        (ListType(element_id=2, element=StructType(())), r"'c\.element' is a struct without fields"),
-    ],
-)
-def test_what_would_hold_nothing_but_unknown_is_refused(type_, message):
-    with pytest.raises(UnsupportedError, match=message):
-        stored_schema(schema_of(column(1, "c", type_)))
-
-
-def test_a_type_alone_has_ids_below_it():
-    assert field_id(arrow_type(ListType(element_id=9, element=INT)).value_field) == 9
 
 
 FROM_ARROW = [
@@ -212,27 +185,6 @@ def test_a_new_table_gets_the_type_that_holds_the_arrow_values(arrow, expected):
     assert iceberg_schema(pa.schema([pa.field("c", arrow)])).fields == (column(1, "c", expected),)
 
 
-@for_each(
-    "arrow",
-    [
-        pa.uint64(),
-        pa.float16(),
-        pa.date64(),
-        pa.null(),
-        pa.duration("us"),
-        pa.decimal256(39, 2),
-        pa.decimal128(5, -1),
-        pa.list_view(pa.int32()),
-        pa.struct([]),
-    ],
-    ids=str,
-)
-def test_arrow_types_without_an_equal_are_refused_with_the_columns_full_name(arrow):
-    nested = pa.schema([pa.field("a", pa.list_(pa.struct([pa.field("b", arrow)])))])
-    with pytest.raises(UnsupportedError, match=r"'a\.element\.b'"):
-        iceberg_schema(nested)
-
-
 def test_fresh_ids_count_each_level_before_the_one_below_it():
     arrow = pa.schema(
         [
@@ -249,10 +201,5 @@ def test_fresh_ids_count_each_level_before_the_one_below_it():
     )
 
 
-def test_a_schema_survives_the_way_to_arrow_and_back():
-    assert iceberg_schema(arrow_schema(EVERY_TYPE)).same_columns(assign_fresh_ids(EVERY_TYPE))
-
-
-def test_two_columns_of_one_name_are_refused():
-    with pytest.raises(UsageError, match=r"'s\.a'"):
-        iceberg_schema(pa.schema([pa.field("s", pa.struct([pa.field("a", pa.int32()), pa.field("a", pa.int64())]))]))
+def test_examples():
+    check_examples("formats/arrow/schema.txt", icekeep.spec.schema, kit.columns, globals())

@@ -8,20 +8,21 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
+import icekeep.formats.parquet.thrift
+import icekeep.spec.schema
+import icekeep.spec.types
+from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import stored_schema
 from icekeep.formats.parquet.footer import read_footer, read_schema
 from icekeep.formats.parquet.thrift import (
     BINARY,
     I32,
     STRUCT,
-    Damaged,
     binary_bytes,
     list_bytes,
     struct_bytes,
 )
 from icekeep.spec.avro import encode_long
-from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import (
     DATE,
     DOUBLE,
@@ -33,7 +34,6 @@ from icekeep.spec.types import (
     TIMESTAMP_NS,
     TIMESTAMPTZ,
     TIMESTAMPTZ_NS,
-    UNKNOWN,
     UUID,
     ListType,
     MapType,
@@ -43,6 +43,7 @@ from icekeep.spec.types import (
 )
 from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, rows, schema_of, table_of
+from kit.examples import check_examples
 from kit.stitched import put_bytes, put_table
 from kit.storage import HookedStorage, MemoryStorage
 from kit.strategies import schemas
@@ -125,11 +126,6 @@ def test_a_short_footer_takes_one_read_and_a_long_one_two():
         assert len(ranges.read) == reads
         assert (len(footer.data) > 64 * 1024) == (reads == 2)
         assert sum(length for _, length in ranges.read) <= 64 * 1024 + len(footer.data)
-
-
-def test_a_file_that_is_not_there_is_missing():
-    with pytest.raises(MissingFileError):
-        read_footer(MemoryStorage(), LOCATION, 100)
 
 
 @for_each("size_bytes", [0, 3, 8, 11, 12, -1, 1, 100_000])
@@ -262,11 +258,6 @@ def holds(file_columns, table_columns):
     return stored_as(schema_of(*file_columns)).holds(schema_of(*table_columns))
 
 
-@pytest.mark.parametrize("as_integer", [True, False])
-def test_a_file_holds_the_columns_that_it_was_written_with(as_integer):
-    assert stored(empty_table(EVERY_TYPE), store_decimal_as_integer=as_integer).holds(EVERY_TYPE)
-
-
 @pytest.mark.slow
 @given(schemas())
 def test_a_file_of_any_schema_holds_its_columns(schema):
@@ -277,45 +268,6 @@ def test_a_file_of_any_schema_holds_its_columns(schema):
         # Of types that files cannot hold, or that nobody can interpret.
         return
     assert stored(table).holds(schema)
-
-
-def test_leaves_are_the_columns_of_row_groups_in_their_order():
-    data = parquet_bytes(empty_table(EVERY_TYPE))
-    names = pq.ParquetFile(io.BytesIO(data)).schema.names
-    leaves = stored_as(EVERY_TYPE).leaves
-    assert len(leaves) == len(names)
-    assert [leaf.field_id for leaf in leaves[:3]] == [1, 2, 3]
-    # Only the column `key` is required; what is required within something optional may be missing with it.
-    assert [leaf.field_id for leaf in leaves if leaf.is_required] == [20]
-
-
-@pytest.mark.parametrize(
-    "now",
-    [
-        [column(1, "renamed", INT), column(2, "b", STRING)],
-        [column(2, "b", STRING), column(1, "a", INT)],
-        [column(1, "a", INT, required=True), column(2, "b", STRING)],
-        [column(1, "a", INT), column(2, "b", STRING), column(3, "c", UNKNOWN)],
-    ],
-    ids=["name", "order", "required", "unknown"],
-)
-def test_columns_are_the_same_whatever_their_names_order_and_nulls(now):
-    assert holds([A, column(2, "b", STRING)], now)
-
-
-@pytest.mark.parametrize(
-    "now",
-    [
-        [column(1, "a", LONG), column(2, "b", STRING)],
-        [column(1, "a", INT)],
-        [column(1, "a", INT), column(2, "b", STRING), column(3, "c", INT)],
-        [column(3, "a", INT), column(2, "b", STRING)],
-        [column(1, "a", INT), column(2, "b", StructType((column(3, "c", STRING),)))],
-    ],
-    ids=["promoted", "dropped", "added", "another id", "nested"],
-)
-def test_columns_that_the_schema_has_otherwise_are_not_held(now):
-    assert not holds([A, column(2, "b", STRING)], now)
 
 
 @for_each(
@@ -345,34 +297,6 @@ def test_columns_that_the_schema_has_otherwise_are_not_held(now):
 def test_a_column_of_another_type_is_not_held(file, table):
     assert holds([column(1, "a", file)], [column(1, "a", file)])
     assert not holds([column(1, "a", file)], [column(1, "a", table)])
-
-
-@for_each(
-    ("type_", "table"),
-    [
-        (pa.int16(), INT),
-        (pa.uint32(), LONG),
-        (pa.uint64(), LONG),
-        (pa.timestamp("ms"), TIMESTAMP),
-        (pa.time32("ms"), INT),
-        (pa.float16(), FLOAT),
-    ],
-    ids=str,
-)
-def test_a_column_stored_as_iceberg_stores_none_is_not_held(type_, table):
-    assert not foreign(pa.field("a", type_)).holds(schema_of(column(1, "a", table)))
-
-
-def test_a_file_without_field_ids_holds_no_columns():
-    assert not stored(pa.schema([pa.field("a", pa.int32())]).empty_table()).holds(schema_of(A))
-    nested = pa.field("a", pa.list_(pa.field("element", pa.int32())))
-    assert not foreign(nested).holds(schema_of(column(1, "a", ListType(element_id=2, element=INT))))
-
-
-def test_columns_of_row_lineage_may_be_there_or_not():
-    with_lineage = schema_of(A, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
-    assert stored_as(with_lineage).holds(schema_of(A))
-    assert not stored_as(schema_of(A, column(2147483546, "file_path", STRING))).holds(schema_of(A))
 
 
 def element(name, *fields):
@@ -413,18 +337,7 @@ def test_only_lists_in_three_levels_are_held():
     assert not elements(*alone).holds(table)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        list_bytes(STRUCT, []),
-        list_bytes(STRUCT, [element(b"root", (5, 2)), element(b"a", (1, 1), (3, 1))]),
-        list_bytes(STRUCT, [element(b"root", (5, 0)), element(b"a", (1, 1), (3, 1))]),
-        list_bytes(STRUCT, [element(b"root", (5, 1))] + [element(b"s", (3, 1), (5, 1))] * 2000),
-        list_bytes(STRUCT, [element(b"root", (5, 1)), element(b"l", (3, 1), (5, 2**31 - 1), (6, 3))]),
-        list_bytes(STRUCT, [element(b"root", (5, 2**62)), element(b"a", (1, 1), (3, 1))]),
-    ],
-    ids=["empty", "too few", "too many", "too deep", "no middle", "huge"],
-)
-def test_a_schema_that_does_not_fit_itself_is_damaged(data):
-    with pytest.raises(Damaged):
-        read_schema(data)
+def test_examples():
+    check_examples(
+        "formats/parquet/footer.txt", icekeep.formats.parquet.thrift, icekeep.spec.schema, icekeep.spec.types, globals()
+    )

@@ -2,10 +2,9 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
-from icekeep.errors import ExpressionError, InvalidTableError, NotFoundError, UsageError
+from icekeep.errors import InvalidTableError
 from icekeep.planning.scan.plan import VERSION_ARGUMENTS, bound_filter, chosen_version, select_manifests
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -16,6 +15,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Day
 from icekeep.spec.types import LONG, TIMESTAMPTZ, NestedField
 from kit.cases import for_each
+from kit.examples import check_examples
 from kit.metadata import DAY_MS, SCHEMA, START_MS, MetadataBuilder
 
 LATER = Schema(
@@ -60,10 +60,6 @@ def test_a_moment_is_looked_up_in_what_main_was_not_in_what_was_committed() -> N
     assert ago == at[0]
 
 
-def test_a_table_without_data_has_a_version_without_a_snapshot() -> None:
-    assert chosen_version(MetadataBuilder().build(), 0).snapshot is None
-
-
 def test_an_incremental_scan_reads_the_appends_after_its_start_up_to_its_end() -> None:
     metadata = MetadataBuilder().commits(5).build()
     snapshots = [
@@ -77,62 +73,10 @@ def test_an_incremental_scan_reads_the_appends_after_its_start_up_to_its_end() -
     assert chosen_version(metadata, 0, start_snapshot_id=5).appended_by == ()
 
 
-@for_each(
-    ("arguments", "error", "message"),
-    [
-        ({"ref": "nope"}, NotFoundError, "no branch or tag 'nope'"),
-        ({"snapshot_id": 9}, NotFoundError, "no snapshot 9"),
-        (
-            {"as_of": START_MS - 1},
-            NotFoundError,
-            "is not known as of 2023-11-14T22:13:19.999Z: its log begins at 2023-11-14",
-        ),
-        ({"start_snapshot_id": 9}, NotFoundError, "no snapshot 9"),
-        ({"start_snapshot_id": 1, "end_snapshot_id": 9}, NotFoundError, "no snapshot 9"),
-        ({"start_snapshot_id": 3, "end_snapshot_id": 2}, UsageError, "snapshot 3 is no ancestor of snapshot 2"),
-        ({"end_snapshot_id": 2}, UsageError, "end_snapshot_id needs start_snapshot_id"),
-        ({"ref": "v2", "snapshot_id": 1}, UsageError, "ref and snapshot_id contradict one another"),
-        ({"as_of": START_MS, "start_snapshot_id": 1}, UsageError, "as_of and start_snapshot_id contradict"),
-    ],
-)
-def test_what_is_not_there_or_contradicts_itself_is_refused(
-    arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        chosen_version(history().build(), 0, **arguments)
-
-
-def test_a_moment_before_the_first_snapshot_of_an_empty_table_is_refused() -> None:
-    with pytest.raises(NotFoundError, match="it has no snapshot at all"):
-        chosen_version(MetadataBuilder().build(), 0, as_of=START_MS)
-
-
 def test_the_arguments_are_those_that_the_job_has_flags_for() -> None:
     from icekeep.operations.jobs import JOBS
 
     assert {*VERSION_ARGUMENTS} < {setting.argument for setting in JOBS["plan_scan"].settings}
-
-
-@for_each(
-    ("arguments", "message"),
-    [
-        ({"asof": "1d"}, "no argument 'asof'; what it reads is named by one of ref, snapshot_id"),
-        ({"snapshot_id": "1"}, "snapshot_id is '1'; give the id of a snapshot"),
-        ({"snapshot_id": True}, "snapshot_id is True"),
-        ({"start_snapshot_id": "1"}, "start_snapshot_id is '1'"),
-        ({"start_snapshot_id": 1, "end_snapshot_id": 2.0}, "end_snapshot_id is 2.0"),
-        ({"ref": 5}, "ref is 5; give the name of a branch or tag"),
-    ],
-)
-def test_what_names_no_version_never_means_the_current_one(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        chosen_version(history().build(), 0, **arguments)
-
-
-def test_an_id_may_be_an_integer_of_numpys() -> None:
-    snapshot = chosen_version(history().build(), 0, snapshot_id=np.int64(1)).snapshot  # type: ignore[typeddict-item]
-    assert snapshot is not None
-    assert snapshot.snapshot_id == 1
 
 
 MOMENT_MS = 1_772_281_845_678
@@ -147,15 +91,6 @@ def test_text_is_read_with_the_moment_of_the_job_and_bound_to_the_schema_of_the_
     assert bound_filter(parse_where("ts >= today - 1 AND ts < now", MOMENT_MS), TABLE, TIMES, 0) == expected
 
 
-def test_what_does_not_fit_the_table_is_refused():
-    with pytest.raises(
-        NotFoundError, match=r"'ts_day': it is a partition field, day of column 'ts'; write days\(ts\) = '2026"
-    ):
-        bound_filter("ts_day = '2026-01-31'", TABLE, TIMES, MOMENT_MS)
-    with pytest.raises(ExpressionError, match="'ts'"):
-        bound_filter("ts = 5", TABLE, TIMES, MOMENT_MS)
-
-
 @pytest.mark.parametrize("where", [None, "ts < now"])
 def test_a_manifest_of_a_spec_that_the_table_has_not_is_an_error_of_the_table(where):
     rows = ALWAYS_TRUE if where is None else bound_filter(where, TABLE, TIMES, MOMENT_MS)
@@ -164,3 +99,7 @@ def test_a_manifest_of_a_spec_that_the_table_has_not_is_an_error_of_the_table(wh
     )
     with pytest.raises(InvalidTableError, match="has no partition spec 7"):
         select_manifests(TABLE, TIMES, [manifest], rows)
+
+
+def test_examples():
+    check_examples("planning/scan/plan.txt", globals())

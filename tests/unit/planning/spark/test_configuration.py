@@ -2,17 +2,17 @@
 
 import pytest
 
+import icekeep.planning.spark.configuration
+import icekeep.spec.types
 from icekeep.planning.spark import configuration
 from icekeep.planning.spark.configuration import (
     configured_properties,
-    configured_slots,
-    heap_bytes,
     python_memory,
     shortage,
-    size_bytes,
 )
-from icekeep.spec.types import GIB, MIB
+from icekeep.spec.types import GIB
 from kit.cases import for_each
+from kit.examples import check_examples
 
 YARN = {"spark.master": "yarn", "spark.executor.cores": "4", "spark.executor.instances": "8"}
 DYNAMIC = {**YARN, "spark.dynamicAllocation.enabled": "true"}
@@ -70,67 +70,6 @@ def test_without_configuration_there_are_no_properties(arguments):
     assert configured_properties({"PYSPARK_SUBMIT_ARGS": arguments, "SPARK_CONF_DIR": "/nowhere"}) == {}
 
 
-@for_each(
-    ("properties", "count"),
-    [
-        ({}, 6),
-        ({"spark.master": "local"}, 1),
-        ({"spark.master": "local[3]"}, 3),
-        ({"spark.master": "local[ *, 4]"}, 6),
-        ({"spark.master": "local-cluster[2,3,1024]", "spark.executor.instances": "2"}, 2),
-        (YARN, 32),
-        ({**YARN, "spark.task.cpus": "2"}, 16),
-        ({"spark.master": "yarn"}, 1),
-        (DYNAMIC, 32),
-        ({**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "50"}, 200),
-        ({**YARN, "spark.dynamicAllocation.maxExecutors": "50"}, 32),
-        ({"spark.master": "spark://host:7077", "spark.cores.max": "96"}, 96),
-        ({**YARN, "spark.executor.instances": "many"}, 4),
-        ({**YARN, "spark.task.cpus": "0"}, 32),
-    ],
-)
-def test_the_configuration_says_how_many_executors_there_will_be(properties, count):
-    assert configured_slots(properties) == count
-
-
-@for_each(
-    ("text", "expected"),
-    [
-        ("1g", GIB),
-        ("512", 512 * MIB),
-        ("512m", 512 * MIB),
-        ("2048k", 2 * MIB),
-        ("4GB", 4 * GIB),
-        ("1t", 1024 * GIB),
-        ("", None),
-        ("much", None),
-        ("1.5g", None),
-    ],
-)
-def test_a_size_is_read_as_spark_reads_it(text: str, expected: int | None) -> None:
-    assert size_bytes(text) == expected
-
-
-@for_each(
-    ("properties", "master", "available_bytes"),
-    [
-        # Spark's own default leaves nothing beside what the JVM needs.
-        ({}, "yarn", 0),
-        ({"spark.executor.memory": "20g"}, "yarn", 0),
-        ({"spark.executor.memoryOverhead": "4g"}, "yarn", 4 * GIB - 384 * MIB),
-        ({"spark.executor.memoryOverhead": "4096", "spark.executor.memory": "10g"}, "yarn", 3 * GIB),
-        ({"spark.executor.memoryOverheadFactor": "0.5", "spark.executor.memory": "10g"}, "yarn", 4 * GIB),
-        ({"spark.executor.memory": "10g"}, "k8s://https://x", 3 * GIB),
-        ({"spark.executor.pyspark.memory": "2g", "spark.executor.memoryOverhead": "8g"}, "yarn", 2 * GIB),
-        ({}, "spark://host:7077", None),
-        ({}, "local[4]", None),
-        ({}, "local-cluster[2,1,1024]", None),
-    ],
-)
-def test_what_is_left_to_python(properties: dict[str, str], master: str, available_bytes: int | None) -> None:
-    assert python_memory(properties, master).available_bytes == available_bytes
-
-
 @for_each("overhead", [None, "1g", "4g", "4479m"])
 def test_a_shortage_says_which_setting_ends_it(overhead: str | None) -> None:
     properties = {} if overhead is None else {"spark.executor.memoryOverhead": overhead}
@@ -141,18 +80,7 @@ def test_a_shortage_says_which_setting_ends_it(overhead: str | None) -> None:
     assert shortage(python_memory({"spark.executor.memoryOverhead": "5g"}, "yarn"), 4, GIB) is None
 
 
-def test_where_python_s_memory_is_set_that_is_to_be_raised() -> None:
-    problem = shortage(python_memory({"spark.executor.pyspark.memory": "3g"}, "yarn"), 4, GIB)
-    assert problem is not None
-    assert "set spark.executor.pyspark.memory=4g" in problem
-    assert shortage(python_memory({"spark.executor.pyspark.memory": "4g"}, "yarn"), 4, GIB) is None
-
-
-def test_what_no_setting_limits_is_no_shortage() -> None:
-    assert shortage(python_memory({}, "spark://host:7077"), 400, GIB) is None
-
-
-def test_the_heap_of_the_driver_is_another_than_that_of_executors() -> None:
-    properties = {"spark.executor.memory": "3g", "spark.driver.memory": "2g"}
-    assert (heap_bytes(properties), heap_bytes(properties, is_driver=True)) == (3 * GIB, 2 * GIB)
-    assert heap_bytes({}) == GIB
+def test_examples():
+    check_examples(
+        "planning/spark/configuration.txt", icekeep.planning.spark.configuration, icekeep.spec.types, globals()
+    )

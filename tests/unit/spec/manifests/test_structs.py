@@ -22,11 +22,11 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from icekeep.errors import IcekeepBug
+import icekeep.spec.manifests.structs
+import icekeep.spec.values
+import kit.manifests
 from icekeep.spec.manifests.structs import (
     FieldSummary,
-    FileContent,
-    ManifestContent,
     ManifestEntry,
     ManifestFile,
     PartitionSummarizer,
@@ -53,9 +53,10 @@ from icekeep.spec.types import (
     walk,
 )
 from icekeep.spec.types import UUID as UUID_TYPE
-from icekeep.spec.values import java_order, value_from_bytes, value_to_bytes
+from icekeep.spec.values import java_order, value_from_bytes
 from kit.cases import for_each
-from kit.manifests import DAY, UNPARTITIONED, added, data_file, deleted, existing
+from kit.examples import check_examples
+from kit.manifests import UNPARTITIONED, added, data_file, deleted, existing
 from kit.strategies import typed_values, values_of
 
 
@@ -67,12 +68,6 @@ def described(struct: StructType) -> dict[int, tuple[str, bool, str]]:
 def foreign(schema: Any) -> dict[int, tuple[str, bool, str]]:
     fields = schema._lazy_id_to_field.values()
     return {f.field_id: (f.name, f.required, "" if "<" in str(f.field_type) else str(f.field_type)) for f in fields}
-
-
-def test_numbers_stand_for_what_the_spec_says():
-    assert {s.name: int(s) for s in Status} == {"EXISTING": 0, "ADDED": 1, "DELETED": 2}
-    assert {c.name: int(c) for c in FileContent} == {"DATA": 0, "POSITION_DELETES": 1, "EQUALITY_DELETES": 2}
-    assert {c.name: int(c) for c in ManifestContent} == {"DATA": 0, "DELETES": 1}
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -93,14 +88,6 @@ def test_manifests_have_the_fields_that_pyiceberg_gives_them(version: int):
     if version > 1:
         assert (ours.pop(136)[2], theirs.pop(136)[2]) == ("int", "long")
     assert ours == theirs
-
-
-def test_the_snapshot_id_of_an_entry_can_be_inherited_from_version_2_on():
-    assert not described(entry_type(UNPARTITIONED, 2))[1][1]
-
-
-def test_the_partition_has_the_type_of_its_spec():
-    assert described(entry_type(DAY, 2))[1000] == ("day", False, "date")
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -152,43 +139,6 @@ def test_the_example_of_the_spec():
     data2 = inherit(Status.ADDED, data_file("data2", record_count=50))
     data3 = inherit(Status.ADDED, data_file("data3", record_count=50))
     assert [f.first_row_id for f in (data1, data2, data3)] == [800, 1000, 1050]
-
-
-def test_the_next_row_id_leaves_room_for_every_live_row_of_the_numbered_manifests():
-    manifests = [manifest(75, 0, 925), manifest(100, 25), manifest(0, 100), manifest(125, 25)]
-    assert assign_row_ids(manifests, 1000)[1] == 1375
-
-
-def test_manifests_of_delete_files_take_no_row_ids():
-    deletes = manifest(10, 0, content=ManifestContent.DELETES)
-    assert assign_row_ids([deletes], 7) == ([deletes], 7)
-
-
-def test_a_manifest_without_row_counts_cannot_be_numbered():
-    with pytest.raises(IcekeepBug, match="has no row counts"):
-        assign_row_ids([manifest(1, 0, existing_rows_count=None)], 0)
-
-
-def test_existing_files_without_an_id_are_given_one():
-    inherit = RowIdInheritance(manifest(0, 10, 40))
-    assert inherit(Status.EXISTING, data_file(record_count=10)).first_row_id == 40
-
-
-def test_deleted_entries_keep_what_they_say_and_use_up_nothing():
-    inherit = RowIdInheritance(manifest(10, 0, 40))
-    assert inherit(Status.DELETED, data_file(record_count=10)).first_row_id is None
-    assert inherit(Status.DELETED, data_file(record_count=10, first_row_id=3)).first_row_id == 3
-    assert inherit(Status.ADDED, data_file(record_count=10)).first_row_id == 40
-
-
-def test_files_of_a_manifest_without_a_row_id_have_none():
-    inherit = RowIdInheritance(manifest(10, 0))
-    assert inherit(Status.ADDED, data_file(first_row_id=3)).first_row_id is None
-
-
-def test_delete_files_have_none():
-    inherit = RowIdInheritance(manifest(10, 0, content=ManifestContent.DELETES))
-    assert inherit(Status.ADDED, data_file(content=FileContent.POSITION_DELETES)).first_row_id is None
 
 
 _FILES = st.lists(
@@ -277,30 +227,6 @@ def test_a_lower_bound_does_not_hide_minus_zero_nor_an_upper_bound_zero(values: 
     assert math.copysign(1, greatest) == 1
 
 
-def test_null_is_contained_and_no_bound():
-    assert summary(INT, None, 4, None) == FieldSummary(
-        contains_null=True, lower_bound=b"\x04\0\0\0", upper_bound=b"\x04\0\0\0"
-    )
-
-
-@pytest.mark.parametrize("type_", [FLOAT, DOUBLE])
-def test_nan_is_contained_and_no_bound(type_: Type):
-    four = value_to_bytes(type_, 4.0)
-    assert summary(type_, math.nan, 4.0) == FieldSummary(
-        contains_null=False, contains_nan=True, lower_bound=four, upper_bound=four
-    )
-    assert summary(type_, 4.0).contains_nan is False
-
-
-def test_without_any_value_there_is_no_bound():
-    assert summary(DOUBLE, None, math.nan) == FieldSummary(contains_null=True, contains_nan=True)
-    assert summary(STRING) == FieldSummary(contains_null=False)
-
-
-def test_only_floats_can_be_nan():
-    assert summary(LONG, 5).contains_nan is None
-
-
 def test_each_field_has_its_own_summary():
     summarizer = PartitionSummarizer([INT, STRING])
     summarizer.add((1, None))
@@ -310,11 +236,6 @@ def test_each_field_has_its_own_summary():
         FieldSummary(contains_null=True, lower_bound=b"x", upper_bound=b"x"),
     )
     assert PartitionSummarizer([]).summaries() == ()
-
-
-def test_a_tuple_has_a_value_for_each_field():
-    with pytest.raises(ValueError, match="zip"):
-        PartitionSummarizer([INT, STRING]).add((1,))
 
 
 def lists_of(type_: Type) -> st.SearchStrategy[list[Any]]:
@@ -337,3 +258,9 @@ def test_summaries_are_those_of_pyiceberg(drawn: Any):
         assert (ours.lower_bound, ours.upper_bound) == bounds
     elif not any(value == 0 for value in values if type_ == DOUBLE):
         assert (ours.lower_bound, ours.upper_bound) == (theirs.lower_bound, theirs.upper_bound)
+
+
+def test_examples():
+    check_examples(
+        "spec/manifests/structs.txt", icekeep.spec.manifests.structs, icekeep.spec.values, kit.manifests, globals()
+    )

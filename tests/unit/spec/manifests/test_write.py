@@ -22,6 +22,7 @@ from icekeep.spec.schema import schema_to_json
 from icekeep.spec.types import STRING, NestedField, StructType, decimal, fixed
 from icekeep.spec.types import UUID as UUID_TYPE
 from kit.cases import for_each
+from kit.examples import check_examples
 from kit.manifests import (
     DAY,
     LIST,
@@ -181,25 +182,6 @@ def test_a_row_counts_files_and_rows_by_status():
     assert (row.partition_spec_id, row.added_snapshot_id, row.content) == (0, SNAPSHOT_ID, ManifestContent.DATA)
 
 
-@for_each(
-    ("entries", "least"),
-    [
-        ([added()], None),
-        ([added(sequence_number=4), added()], 4),
-        ([existing(sequence_number=3), existing(sequence_number=2), added()], 2),
-        ([deleted(sequence_number=1), existing(sequence_number=3)], 3),
-        ([deleted(sequence_number=1)], None),
-        ([existing(sequence_number=0)], 0),
-    ],
-)
-def test_the_least_sequence_number_is_that_of_live_files(entries: list[ManifestEntry], least: int | None):
-    assert write_manifest(entries, sequence_number=None)[1].min_sequence_number == least
-
-
-def test_a_new_manifest_has_no_sequence_number_yet():
-    assert write_manifest([added()], sequence_number=None)[1].sequence_number is None
-
-
 def test_a_row_summarizes_the_partitions_of_all_entries():
     files = [data_file(partition=(value,)) for value in (5, None, -3)]
     _, row = write_manifest([added(files[0]), added(files[1]), deleted(files[2])])
@@ -228,11 +210,6 @@ def test_a_manifest_without_entries_is_a_file():
     assert (row.live_files_count, row.manifest_length) == (0, len(data))
 
 
-def test_equal_entries_at_one_location_give_equal_bytes():
-    assert write_manifest([added()]) == write_manifest([added()])
-    assert write_manifest([added()])[0] != write_manifest([added()], location="file:/other.avro")[0]
-
-
 @for_each(
     ("codec", "avro"), [("gzip", "deflate"), ("uncompressed", "null"), ("zstd", "zstandard"), ("snappy", "snappy")]
 )
@@ -240,11 +217,6 @@ def test_manifests_and_lists_are_compressed_as_asked(codec: str, avro: str):
     for data in (write_manifest([added()], codec=codec)[0], written_list(OLD, codec=codec)):
         assert metadata(data)["avro.codec"] == avro
         assert len(records(data)) == 1
-
-
-def test_a_file_of_another_spec_does_not_go_into_a_manifest():
-    with pytest.raises(IcekeepBug, match="is of partition spec 1, its manifest of 0"):
-        write_manifest([added(data_file(spec_id=1))])
 
 
 @pytest.mark.parametrize("status", [Status.EXISTING, Status.DELETED])
@@ -296,11 +268,6 @@ def test_different_partition_tuples_have_different_bytes():
     assert len({codec.encode(values) for values in tuples}) == len(tuples)
 
 
-def test_a_partition_tuple_has_a_value_for_each_field():
-    with pytest.raises(ValueError, match="zip"):
-        PartitionCodec(columns(STRING, STRING)).encode(("a",))
-
-
 def test_parts_of_a_partition_that_need_a_form_of_their_own():
     partition = columns(UUID_TYPE, UUID_TYPE, decimal(38, 10), fixed(2), decimal(38, 10))
     values = (UUID(int=1), UUID(int=2**128 - 1), Decimal("-1.0000000001"), b"\0\xff", Decimal("9" * 28 + ".0000000000"))
@@ -309,17 +276,6 @@ def test_parts_of_a_partition_that_need_a_form_of_their_own():
 
 
 # Manifest lists.
-
-
-def test_a_manifest_list_has_the_metadata_that_iceberg_writes():
-    written = metadata(written_list(OLD))
-    assert {key: value for key, value in written.items() if not key.startswith("avro.")} == {
-        "snapshot-id": "7",
-        "parent-snapshot-id": "3",
-        "sequence-number": "5",
-        "format-version": "2",
-    }
-    assert metadata(written_list(OLD, parent_snapshot_id=None))["parent-snapshot-id"] == "null"
 
 
 def test_field_ids_of_a_manifest_list_are_in_its_avro_schema():
@@ -341,36 +297,6 @@ def numbers_of(manifests: Iterable[ManifestFile]) -> list[tuple[int | None, int 
     return [(m.sequence_number, m.min_sequence_number) for m in manifests]
 
 
-def test_new_manifests_get_the_sequence_number_of_the_commit():
-    with_existing = msgspec.structs.replace(NEW, min_sequence_number=2)
-    with_later = msgspec.structs.replace(NEW, min_sequence_number=9)
-    read = read_manifest_list(written_list(NEW, with_existing, with_later, OLD), LIST)
-    assert numbers_of(read) == [(5, 5), (5, 2), (5, 5), (2, 1)]
-
-
-def test_a_retry_numbers_the_same_manifests_anew():
-    read = read_manifest_list(written_list(NEW, OLD, sequence_number=8), LIST)
-    assert numbers_of(read) == [(8, 8), (2, 1)]
-
-
-@pytest.mark.parametrize("added_snapshot_id", [3, None])
-def test_a_manifest_of_another_snapshot_must_have_its_number(added_snapshot_id: int | None):
-    stray = msgspec.structs.replace(NEW, added_snapshot_id=added_snapshot_id)
-    with pytest.raises(IcekeepBug, match="has no sequence number and is not of snapshot 7"):
-        written_list(OLD, stray)
-
-
-@pytest.mark.parametrize("name", ["added_files_count", "existing_rows_count"])
-def test_a_manifest_without_counts_cannot_go_into_a_list_that_requires_them(name: str):
-    from_version_1 = msgspec.structs.replace(OLD, **{name: None})
-    with pytest.raises(IcekeepBug, match=f"has no {name}, which version 2 needs"):
-        written_list(from_version_1)
-
-
-def test_a_list_of_no_manifests_is_a_file():
-    assert read_manifest_list(written_list(), LIST) == []
-
-
 def test_a_long_list_is_cut_into_blocks_that_readers_unpack_one_at_a_time():
     many = [msgspec.structs.replace(OLD, manifest_path=f"{OLD.manifest_path}{number:05}") for number in range(3_000)]
     data = written_list(*many)
@@ -379,3 +305,7 @@ def test_a_long_list_is_cut_into_blocks_that_readers_unpack_one_at_a_time():
     assert sum(count for count, _ in blocks) == 3_000
     assert len(blocks) > 2
     assert max(len(payload) for _, payload in read_blocks(data, read_header(data, LIST))) < 66_000
+
+
+def test_examples():
+    check_examples("spec/manifests/write.txt", globals())
