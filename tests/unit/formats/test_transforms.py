@@ -196,28 +196,6 @@ KINDS = schema_of(column(1, "kind", STRING), column(2, "n", INT))
 
 
 @pytest.mark.slow
-def test_partitions_come_in_the_order_of_their_first_row_and_rows_keep_theirs():
-    data = table(kind=["b", "a", "b", None, "a"], n=pa.array([1, 2, 3, 4, 5], pa.int32()))
-    parts = list(split_by_partition(data, partitioned(KINDS, ("kind", "identity")), KINDS))
-    assert [(values, part["n"].to_pylist()) for values, part in parts] == [
-        (("b",), [1, 3]),
-        (("a",), [2, 5]),
-        ((None,), [4]),
-    ]
-
-
-@pytest.mark.slow
-def test_different_values_that_a_transform_makes_one_are_one_partition():
-    data = table(kind=["abcd", "abxy", "b", ""], n=pa.array([1, 2, 3, 4], pa.int32()))
-    parts = dict(split_by_partition(data, partitioned(KINDS, ("kind", "truncate[2]")), KINDS))
-    assert {values: part["n"].to_pylist() for values, part in parts.items()} == {
-        ("ab",): [1, 2],
-        ("b",): [3],
-        ("",): [4],
-    }
-
-
-@pytest.mark.slow
 def test_without_fields_there_is_one_partition_and_the_table_is_not_copied():
     data = table(kind=["b", "a"], n=pa.array([1, 2], pa.int32()))
     ((values, part),) = split_by_partition(data, PartitionSpec(spec_id=0, fields=()), KINDS)

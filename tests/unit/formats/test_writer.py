@@ -1,4 +1,12 @@
+"""Data files of all formats, and those that PyIceberg 0.12 writes and reads.
+
+It writes Parquet only, reads ORC too, and reads no Avro.
+"""
+
 import math
+import os
+from decimal import Decimal
+from uuid import UUID as UUIDValue
 
 import pyarrow as pa
 import pytest
@@ -9,13 +17,29 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.writer import DataFileWriter, next_row_group_bytes
 from icekeep.spec.properties import metrics_modes
-from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMP, UNKNOWN, ListType, MapType, StructType
+from icekeep.spec.schema import assign_fresh_ids
+from icekeep.spec.types import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    ListType,
+    MapType,
+    PrimitiveType,
+    StructType,
+    decimal,
+)
+from icekeep.storage.open import open_storage
 from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_files, read_table, read_tables, tables, write_files
+from kit.foreign_files import read_data_with_pyiceberg, write_data_with_pyiceberg
 from kit.storage import MemoryStorage
-
-pytestmark = pytest.mark.slow
 
 FORMATS = ["PARQUET", "ORC", "AVRO"]
 WORDS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
@@ -32,6 +56,7 @@ def words(row_count, start=0):
     return table_of(WORDS, [{"n": n, "s": f"{n:x}"} for n in numbers])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 @cases(60)
 @given(tables(), st.integers(0, 5))
@@ -47,6 +72,7 @@ def test_rows_of_any_schema_come_back(file_format, generated, cut):
     assert (file.record_count, file.file_format) == (table.num_rows, file_format)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["PARQUET", "AVRO"])
 @cases(20)
 @given(st.lists(rows(EVERY_TYPE), max_size=3))
@@ -59,6 +85,7 @@ def test_rows_of_many_tables_come_back_in_their_order(file_format, parts):
     assert str(read_files(storage, files, EVERY_TYPE).to_pylist()) == str(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "suffix"), [("PARQUET", "parquet"), ("ORC", "orc"), ("AVRO", "avro")])
 def test_a_data_file_says_what_was_written(storage, file_format, suffix):
     table = table_of(WORDS, [{"n": 1, "s": "a"}, {"n": 2, "s": None}])
@@ -70,6 +97,7 @@ def test_a_data_file_says_what_was_written(storage, file_format, suffix):
     assert (file.lower_bounds[2], file.upper_bounds[2]) == (b"a", b"a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["ORC", "AVRO"])
 def test_files_end_near_the_target_size(storage, file_format):
     options = options_for(file_format, target_file_size_bytes=400_000)
@@ -81,6 +109,7 @@ def test_files_end_near_the_target_size(storage, file_format):
         assert 300_000 < file.file_size_in_bytes < 600_000
 
 
+@pytest.mark.slow
 def test_rows_that_compress_well_are_not_taken_for_a_full_orc_file(storage):
     # Half of what a row takes in memory, which a file is believed to take until a stripe is written, is forty times too much.
     options = options_for("ORC", target_file_size_bytes=400_000)
@@ -91,6 +120,7 @@ def test_rows_that_compress_well_are_not_taken_for_a_full_orc_file(storage):
     assert file.file_size_in_bytes < 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_the_metrics_of_all_formats_are_the_same(storage, file_format):
     schema = schema_of(*(f for f in EVERY_TYPE.fields), column(90, "x", DOUBLE))
@@ -105,6 +135,7 @@ def test_the_metrics_of_all_formats_are_the_same(storage, file_format):
         assert getattr(file, name) == getattr(parquet, name), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_metrics_follow_the_modes(storage, file_format):
     properties = {
@@ -120,6 +151,7 @@ def test_metrics_follow_the_modes(storage, file_format):
     assert file.column_sizes is None or file.column_sizes.keys() == {1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_columns_of_type_unknown_are_not_written_and_read_as_null(storage, file_format):
     schema = schema_of(
@@ -136,6 +168,7 @@ def test_columns_of_type_unknown_are_not_written_and_read_as_null(storage, file_
     assert read_table(storage, file.file_path, later)["u"].to_pylist() == [None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_file_written_with_an_old_schema_is_read_in_the_new_one(storage, file_format):
     old = schema_of(
@@ -156,21 +189,18 @@ def test_a_file_written_with_an_old_schema_is_read_in_the_new_one(storage, file_
         column(1, "gone", LONG),
     )
     assert read_table(storage, file.file_path, new).to_pylist() == [
-        {
-            "map": [("k", {"zz": 4})],
-            "list": [{"new": None, "y": 3}, None],
-            "s": {"renamed": "o", "x": 2},
-            "gone": 1,
-        }
+        {"map": [("k", {"zz": 4})], "list": [{"new": None, "y": 3}, None], "s": {"renamed": "o", "x": 2}, "gone": 1}
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_schema_without_a_column_of_the_file_still_has_its_rows(storage, file_format):
     (file,) = write_files(storage, WORDS, [words(7)], options_for(file_format))
     assert read_table(storage, file.file_path, schema_of(column(9, "new", INT)))["new"].to_pylist() == [None] * 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_what_lies_below_nulls_and_before_a_slice_is_no_data(storage, file_format):
     def inner(first_id):
@@ -202,6 +232,7 @@ def test_what_lies_below_nulls_and_before_a_slice_is_no_data(storage, file_forma
             assert read_table(memory, file.file_path, schema).to_pylist() == part.to_pylist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_names_with_dots_and_strange_letters_are_only_names(storage, file_format):
     schema = schema_of(
@@ -236,6 +267,7 @@ DAMAGE = [(f, kind) for f in FORMATS for kind in ("empty", "text", "cut", "half"
 
 
 # ORC has no checksums: bytes of a stream that does not compress may be others, and nobody can tell.
+@pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "kind"), [*DAMAGE, ("PARQUET", "overwritten"), ("AVRO", "overwritten")])
 def test_a_damaged_file_is_an_invalid_table_and_named(storage, file_format, kind):
     storage.create("memory:/t/bad", _files_with_damage(file_format)[kind])
@@ -245,6 +277,7 @@ def test_a_damaged_file_is_an_invalid_table_and_named(storage, file_format, kind
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_file_that_was_cut_anywhere_is_an_invalid_table(storage, file_format):
     (file,) = write_files(storage, WORDS, [words(20)], options_for(file_format))
@@ -255,6 +288,7 @@ def test_a_file_that_was_cut_anywhere_is_an_invalid_table(storage, file_format):
             read_tables(storage, f"memory:/t/{length}", WORDS, file_format=file_format)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_file_of_another_format_than_its_manifest_says_is_an_invalid_table(storage, file_format):
     other = FORMATS[FORMATS.index(file_format) - 1]
@@ -263,12 +297,14 @@ def test_a_file_of_another_format_than_its_manifest_says_is_an_invalid_table(sto
         read_tables(storage, file.file_path, WORDS, file_format=other)
 
 
+@pytest.mark.slow
 def test_a_format_that_is_not_known_is_refused(storage):
     storage.create("memory:/t/a.vortex", b"x")
     with pytest.raises(UnsupportedError, match=r"data file 'memory:/t/a\.vortex': its format 'vortex' is not known"):
         read_tables(storage, "memory:/t/a.vortex", WORDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_an_error_in_the_block_deletes_every_file(storage, file_format):
     names = iter(range(1000))
@@ -287,6 +323,7 @@ def test_an_error_in_the_block_deletes_every_file(storage, file_format):
     assert storage.files == {}
 
 
+@pytest.mark.slow
 def test_a_timestamp_that_orc_could_not_be_read_with_is_refused_and_leaves_nothing(storage):
     schema = schema_of(column(1, "t", TIMESTAMP))
     far = table_of(schema, [{"t": 253_402_300_799_999_999}])
@@ -297,6 +334,7 @@ def test_a_timestamp_that_orc_could_not_be_read_with_is_refused_and_leaves_nothi
     assert read_table(storage, file.file_path, schema).equals(far)
 
 
+@pytest.mark.slow
 @for_each(
     ("remaining", "full", "next_one"),
     [
@@ -309,3 +347,106 @@ def test_a_timestamp_that_orc_could_not_be_read_with_is_refused_and_leaves_nothi
 def test_row_groups_end_where_the_file_shall_end_unless_they_got_small_for_it(remaining, full, next_one):
     """Of lineitem, compacted to files of 64 MiB, they were too small on average to be copied by a later compaction."""
     assert next_row_group_bytes(remaining, full) == next_one
+
+
+LISTS = {"numbers": [4], "points": [], "counts": [("a", 1)], "deep": []}
+"""PyIceberg 0.12 reads and writes null lists as empty."""
+
+ROWS = [
+    {"key": 1, "c7_time": 5_000_001, "c11_uuid": UUIDValue(int=2**127 + 5), "c13_fixed": b"abcde", **LISTS},
+    {"key": 2, "c8_timestamp": -1, "c9_timestamptz": 7, "c6_date": -3, "c12_binary": b"\xff\x00", **LISTS},
+    {"key": 3, **LISTS, "deep": [(1, [{"id": UUIDValue(int=1), "n": None}])]},
+]
+
+ORC_SCHEMA = schema_of(
+    column(1, "key", LONG, required=True),
+    column(2, "b", BOOLEAN),
+    column(3, "i", INT),
+    column(4, "x", DOUBLE),
+    column(5, "d", DATE),
+    column(6, "ts", TIMESTAMP),
+    column(7, "tz", TIMESTAMPTZ),
+    column(8, "s", STRING),
+    column(9, "n", decimal(20, 3)),
+    column(10, "point", StructType((column(11, "y", DOUBLE), column(12, "label", STRING)))),
+    column(13, "l", ListType(element_id=14, element=StructType((column(15, "z", INT),)))),
+    column(16, "m", MapType(key_id=17, key=STRING, value_id=18, value=LONG)),
+)
+"""PyIceberg 0.12 reads times, UUIDs and fixed bytes of ORC as the numbers and bytes that they are stored as."""
+
+
+NUMBERED = assign_fresh_ids(EVERY_TYPE)
+"""With the ids that PyIceberg gives when it makes a table."""
+
+
+def text(table):
+    return [{name: str(value) for name, value in row.items()} for row in table.to_pylist()]
+
+
+def test_pyiceberg_reads_our_parquet(tmp_path):
+    table = table_of(EVERY_TYPE, ROWS)
+    files = write_files(open_storage({}), EVERY_TYPE, [table], directory=tmp_path.as_uri())
+    assert text(read_data_with_pyiceberg(files, EVERY_TYPE, tmp_path.as_uri())) == text(table)
+
+
+def test_pyiceberg_reads_our_orc(tmp_path):
+    data = [
+        {
+            "key": 1, "b": True, "i": -5, "x": 1.5, "d": -3, "ts": -1_000_000, "tz": 7, "s": "ü", "n": Decimal("1.250"),
+            "l": [{"z": 1}], "m": [("a", 1)],
+        },
+        {"key": 2, "point": {"y": 2.5, "label": None}, "l": [], "m": []},
+        {"key": 3, "point": None, "l": [{"z": None}], "m": [("b", None)]},
+    ]  # fmt: skip
+    table = table_of(ORC_SCHEMA, data)
+    files = write_files(open_storage({}), ORC_SCHEMA, [table], options_for("ORC"), directory=tmp_path.as_uri())
+    assert text(read_data_with_pyiceberg(files, ORC_SCHEMA, tmp_path.as_uri())) == text(table)
+
+
+@pytest.mark.parametrize("file_format", ["PARQUET", "ORC"])
+def test_pyiceberg_reads_our_files_in_a_later_schema(tmp_path, file_format):
+    old = schema_of(column(1, "a", INT), column(2, "s", StructType((column(3, "x", INT),))))
+    new = schema_of(
+        column(4, "new", STRING),
+        column(2, "renamed", StructType((column(5, "y", STRING), column(3, "xx", LONG)))),
+        column(1, "a", LONG),
+    )
+    table = table_of(old, [{"a": 1, "s": {"x": 2}}, {"a": None, "s": {"x": None}}])
+    storage = open_storage({})
+    files = write_files(storage, old, [table], options_for(file_format), directory=tmp_path.as_uri())
+    ours = read_table(storage, files[0].file_path, new)
+    assert text(read_data_with_pyiceberg(files, new, tmp_path.as_uri())) == text(ours)
+    assert ours.to_pylist() == [
+        {"new": None, "renamed": {"y": None, "xx": 2}, "a": 1},
+        {"new": None, "renamed": {"y": None, "xx": None}, "a": None},
+    ]
+
+
+@pytest.mark.slow
+@cases(25)
+@given(rows(NUMBERED))
+def test_we_read_what_pyiceberg_writes(tmp_path_factory, data):
+    directory = tmp_path_factory.mktemp("theirs")
+    data = [{**row, **{name: row[name] or [] for name in LISTS}} for row in data]
+    table = table_of(NUMBERED, data)
+    file = write_data_with_pyiceberg(table, NUMBERED, directory.as_uri())
+    found = read_table(open_storage({}), file.file_path, NUMBERED)
+    assert found.schema.equals(arrow_schema(NUMBERED))
+    assert str(found.to_pylist()) == str(table.to_pylist())
+    os.remove(file.file_path.removeprefix("file://"))
+
+
+@pytest.mark.parametrize("mode", ["none", "counts", "truncate(3)", "full"])
+def test_pyiceberg_keeps_the_same_metrics_in_every_mode(tmp_path, mode):
+    properties = {"write.metadata.metrics.default": mode}
+    table = table_of(NUMBERED, [{**ROWS[0], "c10_string": "abcdefgh", "c12_binary": b"12345"}, ROWS[1]])
+    theirs = write_data_with_pyiceberg(table, NUMBERED, tmp_path.as_uri(), **properties)
+    options = options_for(metrics_modes=metrics_modes(properties, NUMBERED))
+    (ours,) = write_files(open_storage({}), NUMBERED, [table], options, directory=f"{tmp_path.as_uri()}/ours")
+    top = {f.field_id for f in NUMBERED.fields if isinstance(f.type, PrimitiveType)}
+    for name in ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds"):
+        assert _of(getattr(ours, name), top) == _of(getattr(theirs, name), top), name
+
+
+def _of(counts, ids):
+    return {id_: count for id_, count in (counts or {}).items() if id_ in ids}

@@ -174,10 +174,7 @@ def test_vectors_in_one_puffin_file_are_told_apart_by_offset():
     assert pickle.loads(pickle.dumps(applied_delete(of_a))) == applied_delete(of_a)
 
 
-@for_each(
-    ("file", "expected"),
-    [("puffin", True), ("PUFFIN", True), ("PARQUET", False), ("avro", False)],
-)
+@for_each(("file", "expected"), [("puffin", True), ("PUFFIN", True), ("PARQUET", False), ("avro", False)])
 def test_a_deletion_vector_is_positions_in_puffin(file, expected):
     assert is_deletion_vector(positions(1, file_format=file).data_file) is expected
     assert not is_deletion_vector(entry("a", 1, file_format=file).data_file)

@@ -516,11 +516,7 @@ def snapshot(**summary: str) -> Snapshot:
 
 def test_a_snapshot_may_have_the_progress_of_several_writers():
     offsets = {"kafka.connect.offsets.control.a": "{}", "kafka.connect.offsets.control.b": "{}"}
-    several = Snapshot(
-        snapshot_id=1,
-        timestamp_ms=0,
-        summary={"flink.max-committed-checkpoint-id": "1", **offsets},
-    )
+    several = Snapshot(snapshot_id=1, timestamp_ms=0, summary={"flink.max-committed-checkpoint-id": "1", **offsets})
     assert writers_of(several) == (
         Writer("flink.max-committed-checkpoint-id", "Flink job (unnamed)"),
         Writer("kafka.connect.offsets.control.a", "Kafka Connect control.a"),

@@ -563,10 +563,7 @@ def test_a_tag_of_the_same_commit_may_name_what_comes_back():
         ({"snapshots": (Snapshot(snapshot_id=2, timestamp_ms=1, sequence_number=2),)}, "snapshot 2"),
         ({"schemas": (replace(SCHEMA, schema_id=7),)}, "schema 7"),
         ({"partition_specs": (PartitionSpec(spec_id=3, fields=()),)}, "partition spec 3"),
-        (
-            {"statistics": (replace(statistics_of(2), file_size_in_bytes=8),)},
-            "statistics file of snapshot 2",
-        ),
+        ({"statistics": (replace(statistics_of(2), file_size_in_bytes=8),)}, "statistics file of snapshot 2"),
         (
             {"partition_statistics": (replace(by_partition(2), file_size_in_bytes=8),)},
             "partition statistics file of snapshot 2",

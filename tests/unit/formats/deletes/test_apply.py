@@ -35,7 +35,6 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.schema import (
     DELETED,
-    FILE,
     LAST_UPDATED_SEQUENCE_NUMBER,
     POS,
     ROW_ID,
@@ -246,25 +245,6 @@ def test_positions_delete_rows_of_their_file_alone_and_those_beyond_its_end_noth
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_a_vector_deletes_rows(file_format):
-    files = Files(ANIMALS, ROWS, file_format)
-    assert names(files, [files.vector(0, 2, 99)]) == ["Teddy", "Polar"]
-
-
-@pytest.mark.slow
-def test_deletes_of_all_kinds_add_up_and_rows_may_be_marked_instead():
-    files = Files(ANIMALS, ROWS, row_group_rows=3)
-    deletes = [files.vector(0), files.equality([1], [{"id": 2}]), files.equality([3], [{"name": "Polar"}])]
-    assert names(files, deletes) == ["Grizzly"]
-    wanted = schema_of(FILE, DELETED, ANIMALS.fields[0], POS)
-    assert files.rows(wanted, deletes) == [
-        {"_file": files.location, "_deleted": n != 3, "id": n, "_pos": n - 1} for n in (1, 2, 3, 4)
-    ]
-    assert [row["_deleted"] for row in files.rows(wanted, [])] == [False] * 4
-
-
-@pytest.mark.slow
 def test_positions_and_row_ids_are_those_of_the_file():
     files = Files(ANIMALS, ROWS, row_group_rows=2)
     wanted = schema_of(POS, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
@@ -273,16 +253,6 @@ def test_positions_and_row_ids_are_those_of_the_file():
     assert files.rows(wanted, deletes, source=source) == [
         {"_pos": n, "_row_id": 100 + n, "_last_updated_sequence_number": 7} for n in (1, 3)
     ]
-
-
-@pytest.mark.slow
-def test_positions_go_on_from_batch_to_batch_of_a_large_row_group():
-    files = Files(ONE, [{"n": n} for n in range(10)], row_group_rows=7)
-    deletes = [files.equality([1], [{"n": 5}]), files.positions(1, 8)]
-    with mock.patch.object(merge_on_read, "PIECE_ROWS", 2):
-        tables = files.read(schema_of(POS), deletes)
-    assert [p for table in tables for p in table.column(0).to_pylist()] == [0, 2, 3, 4, 6, 7, 9]
-    assert max(table.num_rows for table in tables) <= 2
 
 
 @pytest.mark.slow
@@ -798,12 +768,6 @@ def one(type_, rows, deletes):
     return deleted(schema, [{"c": value} for value in rows], [{"c": value} for value in deletes])
 
 
-def test_null_deletes_null_and_nothing_else():
-    assert one(LONG, [0, None, 1], [None]) == [False, True, False]
-    assert one(STRING, ["", None], [None]) == [False, True]
-    assert one(STRING, ["", None], [""]) == [True, False]
-
-
 @pytest.mark.parametrize("type_", [FLOAT, DOUBLE])
 def test_every_nan_is_one_value_and_each_zero_its_own(type_):
     rows = [NAN, OTHER_NAN, -NAN, 0.0, -0.0, None, 1.5]
@@ -813,25 +777,8 @@ def test_every_nan_is_one_value_and_each_zero_its_own(type_):
     assert one(type_, rows, [-0.0]) == [False, False, False, False, True, False, False]
 
 
-def test_all_columns_of_one_delete_must_be_equal():
-    schema = schema_of(column(1, "a", LONG), column(2, "b", STRING), column(3, "c", DOUBLE))
-    rows = [dict(zip("abc", row, strict=True)) for row in [(1, "x", 1.0), (1, "y", 2.0), (2, "x", 2.0), (2, None, NAN)]]
-    crossed = [
-        dict(zip("abc", row, strict=True)) for row in [(1, "x", 2.0), (1, "y", 1.0), (2, "y", 2.0), (1, None, NAN)]
-    ]
-    assert deleted(schema, rows, crossed) == [False, False, False, False]
-    assert deleted(schema, rows, rows[1:]) == [False, True, True, True]
-
-
 def test_a_column_of_unknown_type_is_null_in_rows_and_deletes():
     assert one(UNKNOWN, [None, None], [None]) == [True, True]
-
-
-def test_no_deletes_delete_nothing():
-    schema = schema_of(column(1, "a", LONG))
-    rows = keys(schema, [1], [{"a": 1}])
-    assert rows_deleted(rows, []).tolist() == [False]
-    assert rows_deleted(rows, [rows.slice(0, 0)]).tolist() == [False]
 
 
 @pytest.mark.slow
@@ -951,13 +898,6 @@ def test_deletes_are_not_read_on_when_no_row_is_left():
 
     with mock.patch.object(equality_match, "BATCH_ROWS", 1):
         assert rows_deleted(rows, deletes()).tolist() == [True]
-
-
-def test_a_leaf_of_a_struct_is_compared_as_null_where_the_struct_is():
-    schema = schema_of(column(1, "s", StructType((column(2, "x", LONG),))))
-    rows = [{"s": {"x": 1}}, {"s": {"x": None}}, {"s": None}]
-    assert deleted(schema, rows, [{"s": None}], [2]) == [False, True, True]
-    assert deleted(schema, rows, [{"s": {"x": 1}}], [2]) == [True, False, False]
 
 
 def test_key_columns_of_several_chunks_are_compared():

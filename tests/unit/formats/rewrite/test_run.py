@@ -707,10 +707,7 @@ def test_a_range_that_cannot_be_written_takes_the_files_of_the_others_with_it(st
 def test_rows_of_several_threads_are_all_there_and_in_order(tmp_path, monkeypatch, budget_bytes):
     monkeypatch.setattr(external_sort, "RUN_ROWS", 500)
     parts = tables(files_count=60, rows=200)
-    with (
-        Sorter(ORDERING, KINDS, budget_bytes, str(tmp_path)) as sorter,
-        ThreadPoolExecutor(8) as pool,
-    ):
+    with Sorter(ORDERING, KINDS, budget_bytes, str(tmp_path)) as sorter, ThreadPoolExecutor(8) as pool:
         list(pool.map(sorter.add, parts))
         found = pa.concat_tables(sorter.sorted_rows())
         assert sorter.row_count == 12_000

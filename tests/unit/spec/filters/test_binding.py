@@ -101,8 +101,7 @@ def test_names_are_bound_to_fields_and_literals_to_their_types():
     result = bind(parse_where("c1 >= '1970-01-02' AND c2 IN (2, 1.00, 2)"), schema(DATE, decimal(5, 2)))
     fields = schema(DATE, decimal(5, 2)).fields
     assert result == And(
-        BoundPredicate(OP.GT_EQ, fields[0], (1,)),
-        BoundPredicate(OP.IN, fields[1], (Decimal("1.00"), Decimal("2.00"))),
+        BoundPredicate(OP.GT_EQ, fields[0], (1,)), BoundPredicate(OP.IN, fields[1], (Decimal("1.00"), Decimal("2.00")))
     )
 
 
