@@ -14,10 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from icekeep import errors
 
 UNIT = Path(__file__).parents[1] / "unit"
 RAISES = "  !! "
+_STATEMENT = re.compile(r"\w+ = |from |import ")
 
 
 def check_examples(file: str, *sources: ModuleType | Mapping[str, Any]) -> None:
@@ -47,16 +50,15 @@ def _problem(line: str, names: dict[str, Any]) -> str:
     expression, raises, expected = line.partition(RAISES)
     kind, _, pattern = expected.partition(": ")
     try:
-        try:
-            code = compile(expression, "<example>", "eval")
-        except SyntaxError:
+        if _STATEMENT.match(expression):
             exec(expression, names)
-            return ""
-        value = eval(code, names)
+            value = True
+        else:
+            value = eval(expression, names)
         if raises:
             return f"raises nothing and gives {value!r}"
         return "" if value else _sides(expression, names)
-    except Exception as error:  # noqa: BLE001 - it is printed with the others
+    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - it is printed with the others
         if raises and isinstance(error, eval(kind, names)) and re.search(pattern, str(error)):
             return ""
         return f"{type(error).__name__}: {error}"

@@ -41,6 +41,8 @@ from kit.data_files import options_for, read_files, read_table, read_tables, tab
 from kit.foreign_files import read_data_with_pyiceberg, write_data_with_pyiceberg
 from kit.storage import MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 FORMATS = ["PARQUET", "ORC", "AVRO"]
 WORDS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
 
@@ -56,7 +58,6 @@ def words(row_count, start=0):
     return table_of(WORDS, [{"n": n, "s": f"{n:x}"} for n in numbers])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 @cases(60)
 @given(tables(), st.integers(0, 5))
@@ -72,7 +73,6 @@ def test_rows_of_any_schema_come_back(file_format, generated, cut):
     assert (file.record_count, file.file_format) == (table.num_rows, file_format)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["PARQUET", "AVRO"])
 @cases(20)
 @given(st.lists(rows(EVERY_TYPE), max_size=3))
@@ -85,7 +85,6 @@ def test_rows_of_many_tables_come_back_in_their_order(file_format, parts):
     assert str(read_files(storage, files, EVERY_TYPE).to_pylist()) == str(expected)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "suffix"), [("PARQUET", "parquet"), ("ORC", "orc"), ("AVRO", "avro")])
 def test_a_data_file_says_what_was_written(storage, file_format, suffix):
     table = table_of(WORDS, [{"n": 1, "s": "a"}, {"n": 2, "s": None}])
@@ -97,7 +96,6 @@ def test_a_data_file_says_what_was_written(storage, file_format, suffix):
     assert (file.lower_bounds[2], file.upper_bounds[2]) == (b"a", b"a")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["ORC", "AVRO"])
 def test_files_end_near_the_target_size(storage, file_format):
     options = options_for(file_format, target_file_size_bytes=400_000)
@@ -109,7 +107,6 @@ def test_files_end_near_the_target_size(storage, file_format):
         assert 300_000 < file.file_size_in_bytes < 600_000
 
 
-@pytest.mark.slow
 def test_rows_that_compress_well_are_not_taken_for_a_full_orc_file(storage):
     # Half of what a row takes in memory, which a file is believed to take until a stripe is written, is forty times too much.
     options = options_for("ORC", target_file_size_bytes=400_000)
@@ -120,7 +117,6 @@ def test_rows_that_compress_well_are_not_taken_for_a_full_orc_file(storage):
     assert file.file_size_in_bytes < 100_000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_the_metrics_of_all_formats_are_the_same(storage, file_format):
     schema = schema_of(*(f for f in EVERY_TYPE.fields), column(90, "x", DOUBLE))
@@ -135,7 +131,6 @@ def test_the_metrics_of_all_formats_are_the_same(storage, file_format):
         assert getattr(file, name) == getattr(parquet, name), name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_metrics_follow_the_modes(storage, file_format):
     properties = {
@@ -151,7 +146,6 @@ def test_metrics_follow_the_modes(storage, file_format):
     assert file.column_sizes is None or file.column_sizes.keys() == {1, 2}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_columns_of_type_unknown_are_not_written_and_read_as_null(storage, file_format):
     schema = schema_of(
@@ -168,7 +162,6 @@ def test_columns_of_type_unknown_are_not_written_and_read_as_null(storage, file_
     assert read_table(storage, file.file_path, later)["u"].to_pylist() == [None, None]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_file_written_with_an_old_schema_is_read_in_the_new_one(storage, file_format):
     old = schema_of(
@@ -193,14 +186,12 @@ def test_a_file_written_with_an_old_schema_is_read_in_the_new_one(storage, file_
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_schema_without_a_column_of_the_file_still_has_its_rows(storage, file_format):
     (file,) = write_files(storage, WORDS, [words(7)], options_for(file_format))
     assert read_table(storage, file.file_path, schema_of(column(9, "new", INT)))["new"].to_pylist() == [None] * 7
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_what_lies_below_nulls_and_before_a_slice_is_no_data(storage, file_format):
     def inner(first_id):
@@ -232,7 +223,6 @@ def test_what_lies_below_nulls_and_before_a_slice_is_no_data(storage, file_forma
             assert read_table(memory, file.file_path, schema).to_pylist() == part.to_pylist()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_names_with_dots_and_strange_letters_are_only_names(storage, file_format):
     schema = schema_of(
@@ -267,7 +257,6 @@ DAMAGE = [(f, kind) for f in FORMATS for kind in ("empty", "text", "cut", "half"
 
 
 # ORC has no checksums: bytes of a stream that does not compress may be others, and nobody can tell.
-@pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "kind"), [*DAMAGE, ("PARQUET", "overwritten"), ("AVRO", "overwritten")])
 def test_a_damaged_file_is_an_invalid_table_and_named(storage, file_format, kind):
     storage.create("memory:/t/bad", _files_with_damage(file_format)[kind])
@@ -277,7 +266,6 @@ def test_a_damaged_file_is_an_invalid_table_and_named(storage, file_format, kind
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_file_that_was_cut_anywhere_is_an_invalid_table(storage, file_format):
     (file,) = write_files(storage, WORDS, [words(20)], options_for(file_format))
@@ -288,7 +276,6 @@ def test_a_file_that_was_cut_anywhere_is_an_invalid_table(storage, file_format):
             read_tables(storage, f"memory:/t/{length}", WORDS, file_format=file_format)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_file_of_another_format_than_its_manifest_says_is_an_invalid_table(storage, file_format):
     other = FORMATS[FORMATS.index(file_format) - 1]
@@ -297,14 +284,12 @@ def test_a_file_of_another_format_than_its_manifest_says_is_an_invalid_table(sto
         read_tables(storage, file.file_path, WORDS, file_format=other)
 
 
-@pytest.mark.slow
 def test_a_format_that_is_not_known_is_refused(storage):
     storage.create("memory:/t/a.vortex", b"x")
     with pytest.raises(UnsupportedError, match=r"data file 'memory:/t/a\.vortex': its format 'vortex' is not known"):
         read_tables(storage, "memory:/t/a.vortex", WORDS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_an_error_in_the_block_deletes_every_file(storage, file_format):
     names = iter(range(1000))
@@ -323,7 +308,6 @@ def test_an_error_in_the_block_deletes_every_file(storage, file_format):
     assert storage.files == {}
 
 
-@pytest.mark.slow
 def test_a_timestamp_that_orc_could_not_be_read_with_is_refused_and_leaves_nothing(storage):
     schema = schema_of(column(1, "t", TIMESTAMP))
     far = table_of(schema, [{"t": 253_402_300_799_999_999}])
@@ -334,7 +318,6 @@ def test_a_timestamp_that_orc_could_not_be_read_with_is_refused_and_leaves_nothi
     assert read_table(storage, file.file_path, schema).equals(far)
 
 
-@pytest.mark.slow
 @for_each(
     ("remaining", "full", "next_one"),
     [
@@ -422,7 +405,6 @@ def test_pyiceberg_reads_our_files_in_a_later_schema(tmp_path, file_format):
     ]
 
 
-@pytest.mark.slow
 @cases(25)
 @given(rows(NUMBERED))
 def test_we_read_what_pyiceberg_writes(tmp_path_factory, data):

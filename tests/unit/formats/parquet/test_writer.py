@@ -21,12 +21,13 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 
+import icekeep.formats.arrow.schema
+import icekeep.formats.parquet.writer
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
-from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.base import count_nans
 from icekeep.formats.options import ParquetColumns, write_options
 from icekeep.formats.parquet.metrics import file_metrics
-from icekeep.formats.parquet.writer import bloom_filters, leaf_paths, repeating_columns, with_dictionary
+from icekeep.formats.parquet.writer import bloom_filters, repeating_columns, with_dictionary
 from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import (
     BINARY,
@@ -62,6 +63,7 @@ from kit.columns import (
     values,
 )
 from kit.data_files import read_files, write_files
+from kit.examples import check_examples
 from kit.storage import MemoryStorage
 
 POINT = StructType((column(11, "x", DOUBLE), column(12, "y", DOUBLE)))
@@ -117,21 +119,6 @@ ENABLED = "write__parquet__bloom_filter_enabled__column__"
 FPP, NDV = "write__parquet__bloom_filter_fpp__column__", "write__parquet__bloom_filter_ndv__column__"
 
 
-def test_paths_in_files_are_those_that_parquet_gives_them():
-    found = leaf_paths(arrow_schema(SCHEMA))
-    assert found == {
-        "id": "id",
-        "word": "word",
-        "point.x": "point.x",
-        "point.y": "point.y",
-        "tags.element": "tags.list.element",
-        "counts.key": "counts.key_value.key",
-        "counts.value": "counts.key_value.value",
-    }
-    schema = parquet_file(rows_of(1)).schema
-    assert [schema.column(i).path for i in range(len(schema))] == list(found.values())
-
-
 def test_files_have_bloom_filters_of_the_columns_that_ask_for_one_nested_ones_too():
     asked = [f"{ENABLED}{name}" for name in ("id", "point__x", "tags__element", "counts__key", "gone")]
     metadata, _ = written(**dict.fromkeys(asked, "true"), **{f"{ENABLED}word": "false"})
@@ -157,15 +144,6 @@ def test_a_filter_is_as_large_as_the_distinct_values_and_the_share_of_errors_ask
     least = needed_bytes(distinct, float(fpp))
     # A power of two, folded no further than it may, and the filter's header.
     assert least * 0.9 <= filter_bytes(distinct, **{f"{FPP}id": fpp}) <= 2 * least + 64
-
-
-def test_a_filter_is_made_for_as_many_distinct_values_as_the_table_says():
-    assert filter_bytes(20_000, **{f"{NDV}id": "100"}) < 300 < filter_bytes(20_000) / 50
-
-
-@pytest.mark.parametrize("max_bytes", ["4096", "8191"])
-def test_no_filter_is_larger_than_the_table_allows(max_bytes):
-    assert 4096 <= filter_bytes(20_000, write__parquet__bloom_filter_max_bytes=max_bytes) <= 4096 + 64
 
 
 @pytest.mark.slow
@@ -387,11 +365,6 @@ def test_nan_that_another_writer_put_into_the_statistics_bounds_nothing():
     assert (metrics.value_counts, metrics.lower_bounds, metrics.upper_bounds) == ({1: 1}, {}, {})
 
 
-def test_nan_counts_that_nobody_gave_are_unknown():
-    table = table_of(one(DOUBLE), [{"c": math.nan}])
-    assert footer_metrics(parquet_file(table).metadata, one(DOUBLE)).nan_value_counts == {}
-
-
 def test_fields_of_lists_and_maps_have_sizes_and_nothing_else():
     schema = schema_of(
         column(1, "l", ListType(element_id=2, element=StructType((column(3, "x", INT),)))),
@@ -410,24 +383,6 @@ def test_fields_of_structs_have_bounds():
     metrics = metrics_of(schema, [{"c": {"x": 1, "y": {"z": "b"}}}, {"c": {"x": -1, "y": None}}, {"c": None}])
     assert metrics.lower_bounds == {2: value_to_bytes(INT, -1), 4: b"b"}
     assert metrics.null_value_counts == {2: 1, 4: 2}
-
-
-def test_a_row_group_without_statistics_leaves_the_bounds_out():
-    assert bounds_of(INT, [1, 2], write_statistics=False) == (None, None)
-    long_text = "x" * 5000  # the writer keeps no statistics of values this long
-    assert bounds_of(STRING, ["a", long_text], row_group_rows=1) == (None, None)
-    assert bounds_of(STRING, ["a", None], row_group_rows=1) == ("a", "a")
-
-
-def test_null_counts_that_no_statistics_prove_are_left_out():
-    metrics = metrics_of(one(INT), [{"c": 1}], write_statistics=False)
-    assert (metrics.value_counts, metrics.null_value_counts) == ({1: 1}, {})
-
-
-def test_a_file_without_rows_has_no_bounds():
-    metrics = metrics_of(one(INT), [])
-    assert (metrics.record_count, metrics.value_counts, metrics.null_value_counts) == (0, {1: 0}, {1: 0})
-    assert (metrics.lower_bounds, metrics.upper_bounds) == ({}, {})
 
 
 def test_values_from_before_a_promotion_are_bounds_of_the_new_type():
@@ -464,3 +419,9 @@ def test_sizes_add_up_over_row_groups():
     metadata = parquet_file(table_of(one(INT), [{"c": i} for i in range(5)]), row_group_rows=2).metadata
     sizes = [metadata.row_group(i).column(0).total_compressed_size for i in range(3)]
     assert footer_metrics(metadata, one(INT)).column_sizes == {1: sum(sizes)}
+
+
+def test_examples():
+    check_examples(
+        "formats/parquet/writer.txt", icekeep.formats.arrow.schema, icekeep.formats.parquet.writer, globals()
+    )

@@ -55,6 +55,8 @@ from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, PRIMITIVES, column, field_values, parquet_bytes, rows, schema_of, table_of
 from kit.strategies import values_of
 
+pytestmark = pytest.mark.slow
+
 TYPES = (*PRIMITIVES, TIMESTAMP_NS, TIMESTAMPTZ_NS, decimal(2, 0), decimal(19, 0))
 TRANSFORMS = [
     parse_transform(text)
@@ -123,7 +125,6 @@ def comparisons_of(keys: list[bytes]) -> list[list[int]]:
     return [[(a > b) - (a < b) for b in keys] for a in keys]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 @cases(30)
 @given(data=st.data())
@@ -144,7 +145,6 @@ def test_keys_compare_as_rows_do_whatever_types_transforms_and_directions(type_,
     assert comparisons_of(keys) == compared(picked, fields, types)
 
 
-@pytest.mark.slow
 def test_floating_point_numbers_are_in_the_order_of_the_spec():
     for type_, least in ((FLOAT, 1e-45), (DOUBLE, 5e-324)):
         schema = schema_of(column(1, "x", type_, required=True))
@@ -155,7 +155,6 @@ def test_floating_point_numbers_are_in_the_order_of_the_spec():
         assert len(set(sort_keys(nans, Ordering(fields=(field(1),)), schema).to_pylist())) == 1
 
 
-@pytest.mark.slow
 def test_a_key_of_numbers_is_as_wide_as_they_are_and_has_a_byte_for_null_where_that_may_be():
     schema = schema_of(column(1, "d", DATE), column(2, "n", LONG, required=True))
     data = table_of(schema, [{"d": 1, "n": -1}, {"d": None, "n": 0}])
@@ -167,7 +166,6 @@ def test_a_key_of_numbers_is_as_wide_as_they_are_and_has_a_byte_for_null_where_t
     ]
 
 
-@pytest.mark.slow
 def test_strings_that_begin_others_come_before_them_whatever_follows_in_the_key():
     schema = schema_of(column(1, "s", STRING), column(2, "b", BINARY))
     pairs = [("a", b"\xff"), ("a\0", b""), ("a\1", b""), ("a\2", b""), ("ab", b"")]
@@ -179,7 +177,6 @@ def test_strings_that_begin_others_come_before_them_whatever_follows_in_the_key(
     assert all(a > b for a, b in pairwise(falling))
 
 
-@pytest.mark.slow
 def test_a_dictionary_gives_the_keys_of_its_strings():
     schema = schema_of(column(1, "kind", STRING), column(2, "n", INT))
     kinds = ["b", None, "a\1", "b", ""]
@@ -205,7 +202,6 @@ def test_a_dictionary_gives_the_keys_of_its_strings():
 ALL = schema_of(*(column(n, f"c{n}", type_) for n, type_ in enumerate(PRIMITIVES, start=1)))
 
 
-@pytest.mark.slow
 @cases(20)
 @given(data=rows(ALL, max_size=9), id_=st.integers(1, len(PRIMITIVES)))
 def test_chunks_and_slices_make_no_difference(data, id_):
@@ -221,7 +217,6 @@ def test_chunks_and_slices_make_no_difference(data, id_):
         assert sort_keys(whole.slice(1, 4), ordering, ALL).to_pylist() == expected.to_pylist()[1:5]
 
 
-@pytest.mark.slow
 def test_partitions_come_before_what_they_are_sorted_by_and_each_is_in_one_piece():
     schema = schema_of(column(1, "at", TIMESTAMP), column(2, "name", STRING), column(3, "n", INT))
     spec = partition_by((1, parse_transform("day")), (2, parse_transform("bucket[4]")), (77, Void()))
@@ -246,7 +241,6 @@ def _partition(row: dict[str, Any]) -> tuple[int | None, int]:
     return (parse_transform("day").apply(TIMESTAMP, row["at"]), parse_transform("bucket[4]").apply(STRING, row["name"]))
 
 
-@pytest.mark.slow
 def test_a_field_of_a_struct_is_null_where_the_struct_is():
     place = StructType((column(2, "zone", INT, required=True),))
     schema = schema_of(column(1, "place", place))
@@ -256,7 +250,6 @@ def test_a_field_of_a_struct_is_null_where_the_struct_is():
         assert sorted(range(3), key=keys.__getitem__) == expected
 
 
-@pytest.mark.slow
 def test_a_column_of_type_unknown_is_null_in_every_row_and_orders_nothing():
     schema = schema_of(column(1, "what", UNKNOWN), column(2, "n", INT))
     data = table_of(schema, [{"n": 2}, {"n": 1}])
@@ -266,14 +259,12 @@ def test_a_column_of_type_unknown_is_null_in_every_row_and_orders_nothing():
     assert sort_keys(data, Ordering(curve=Curve(kind="zorder", column_ids=(1, 2))), schema).type == pa.binary(16)
 
 
-@pytest.mark.slow
 def test_without_fields_all_keys_are_the_same():
     schema = schema_of(column(1, "n", INT))
     keys = sort_keys(table_of(schema, [{"n": 2}, {"n": 1}]), Ordering(), schema)
     assert keys.to_pylist() == [b"", b""]
 
 
-@pytest.mark.slow
 def test_a_table_without_rows_says_what_cannot_be_ordered():
     schema = schema_of(
         column(1, "n", INT), column(2, "tags", ListType(element_id=3, element=STRING)), column(4, "x", DOUBLE)
@@ -291,7 +282,6 @@ def test_a_table_without_rows_says_what_cannot_be_ordered():
     assert sort_keys(empty, Ordering(fields=(field(4), field(1))), schema).type == pa.binary(14)
 
 
-@pytest.mark.slow
 def test_many_rows_take_no_step_of_python_each():
     # Half a million rows, one at a time, would take minutes with these transforms.
     size = 500_000
@@ -308,7 +298,6 @@ def test_many_rows_take_no_step_of_python_each():
         assert keys[row].as_py() == b"".join(a + b for a, b in zip(markers, numbers_of_row, strict=True))
 
 
-@pytest.mark.slow
 def test_points_in_a_struct_can_be_on_a_curve():
     place = StructType((column(2, "x", DOUBLE), column(3, "y", FLOAT)))
     schema = schema_of(column(1, "place", place))
@@ -318,7 +307,6 @@ def test_points_in_a_struct_can_be_on_a_curve():
     assert keys[1] < keys[2] < keys[0]
 
 
-@pytest.mark.slow
 @cases(200)
 @given(st.integers(0, 40).flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n), max_size=30)), st.data())
 def test_the_order_of_keys_of_one_width_is_that_of_their_bytes_and_stable(keys, data):
@@ -330,7 +318,6 @@ def test_the_order_of_keys_of_one_width_is_that_of_their_bytes_and_stable(keys, 
     assert key_order(pa.array([b"\xff" * width, *keys], pa.binary(width)).slice(1)).tolist() == expected
 
 
-@pytest.mark.slow
 @cases(200)
 @given(
     st.lists(st.binary(max_size=50) | st.text(alphabet="\0\1ab", max_size=34).map(str.encode), max_size=30), st.data()
@@ -343,8 +330,6 @@ def test_the_order_of_keys_of_any_length_is_that_of_their_bytes_and_stable(keys,
     assert key_order(pa.array([b"x" * 9, *keys, b"y" * 40], pa.large_binary()).slice(1, len(keys))).tolist() == expected
 
 
-@pytest.mark.slow
-@pytest.mark.slow
 @for_each("width", [3, 8, 11, 16, 31])
 def test_many_keys_with_few_bytes_in_which_they_differ_are_ordered(width):
     random_numbers = np.random.default_rng(7)
@@ -502,7 +487,6 @@ def assert_sorted(found: list[pa.Table], expected: pa.Table, ordering, schema) -
     assert Counter(as_text(together)) == Counter(as_text(expected))
 
 
-@pytest.mark.slow
 @cases(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(rows(EVERY_TYPE, max_size=5), min_size=1, max_size=5), st.booleans())
 def test_rows_of_every_type_come_back_in_order_and_unchanged(tmp_path, data, spills):
@@ -520,7 +504,6 @@ def test_rows_of_every_type_come_back_in_order_and_unchanged(tmp_path, data, spi
     assert spilled == (count if spills and count > 1 else 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("budget_bytes", [2**30, 2**20, 2**18])
 @pytest.mark.parametrize("kind", ["sort", "long strings", "zorder", "hilbert", "nothing"])
 def test_many_rows_are_sorted_in_memory_and_on_disk(tmp_path, budget_bytes, kind):
@@ -544,7 +527,6 @@ def test_many_rows_are_sorted_in_memory_and_on_disk(tmp_path, budget_bytes, kind
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("budget_bytes", [2**30, 1])
 def test_dictionaries_stay_what_the_first_table_says(tmp_path, budget_bytes):
     plain = [
@@ -561,7 +543,6 @@ def test_dictionaries_stay_what_the_first_table_says(tmp_path, budget_bytes):
         assert together["b"].to_pylist() == ["c", "a", "b", "c", "a", "z", None]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("budget_bytes", [2**30, 1])
 def test_nulls_of_a_type_without_values_and_lists_of_them_are_rows_like_others(tmp_path, budget_bytes):
     schema = schema_of(
@@ -572,7 +553,6 @@ def test_nulls_of_a_type_without_values_and_lists_of_them_are_rows_like_others(t
     assert pa.concat_tables(found).to_pylist() == [{"n": n, "what": None, "l": [n, None]} for n in (0, 1, 2, 3, 5)]
 
 
-@pytest.mark.slow
 def test_keys_that_the_caller_has_are_taken_for_the_rows(tmp_path):
     table = table_of(PAIRS, [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}])
     with Sorter(by(PAIRS, "a"), PAIRS, 2**30, str(tmp_path)) as sorter:
@@ -581,7 +561,6 @@ def test_keys_that_the_caller_has_are_taken_for_the_rows(tmp_path):
     assert found["a"].to_pylist() == [2, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("budget_bytes", [2**30, 2**16, 2**12])
 def test_rows_that_are_not_in_the_range_are_left_out(tmp_path, budget_bytes):
     chance = np.random.default_rng(9)
@@ -607,12 +586,10 @@ def test_rows_that_are_not_in_the_range_are_left_out(tmp_path, budget_bytes):
         assert found["b"].to_pylist() == ["x" * (a % 9) for a in found["a"].to_pylist()]
 
 
-@pytest.mark.slow
 def test_no_rows_give_no_tables(tmp_path):
     assert sort_all(tmp_path, PAIRS, by(PAIRS, "a"), [table_of(PAIRS, [])]) == ([], 0)
 
 
-@pytest.mark.slow
 def test_what_was_put_on_disk_is_gone_after_an_error(tmp_path):
     sorter = Sorter(by(PAIRS, "a"), PAIRS, 1, str(tmp_path))
 
@@ -628,7 +605,6 @@ def test_what_was_put_on_disk_is_gone_after_an_error(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_rows_that_have_come_out_are_held_no_longer(tmp_path):
     schema = schema_of(column(1, "a", INT), column(2, "b", STRING))
     chance = np.random.default_rng(7)
@@ -698,7 +674,6 @@ print(spilled, allocated, peak() - before)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.process
 def test_memory_stays_near_the_budget_when_there_is_many_times_as_much(tmp_path):
