@@ -258,9 +258,6 @@ def test_a_second_definition_of_a_fixed_type_is_a_type_of_its_own():
     assert records(data) == [{"f0": b"ab", "f1": b"cd", "f2": b"efg"}]
 
 
-# Blocks.
-
-
 # Schemas.
 
 

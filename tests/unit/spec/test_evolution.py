@@ -286,9 +286,6 @@ def test_elements_and_values_are_neither_dropped_nor_renamed_nor_moved(name: str
         assert "it is a part of a" in refused(change)
 
 
-# Comments and identifiers.
-
-
 # Undelete.
 
 

@@ -91,9 +91,6 @@ def test_of_moments_the_policys_goes_alone_and_is_not_the_later_of_two():
     assert expired_ids(builder, older_than_ms=day(9), retain_last=2) == {1, 2}
 
 
-# Explicit ids.
-
-
 # References.
 
 
@@ -450,9 +447,6 @@ def test_what_expires_is_what_the_rules_say():
     check()
     kinds = ("refused", "needed", "kept", "refs", "nothing", "some", "all but one")
     assert min(outcomes[kind] for kind in kinds) >= 3, outcomes
-
-
-# Schemas and specs that nothing needs any more.
 
 
 # What the operator lays down.
