@@ -35,6 +35,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.schema import (
     DELETED,
+    FILE,
     LAST_UPDATED_SEQUENCE_NUMBER,
     POS,
     ROW_ID,
@@ -234,6 +235,17 @@ def test_positions_delete_rows_of_their_file_alone_and_those_beyond_its_end_noth
     deletes = [files.positions(("memory:/other", 0), 1, 4, 2**40), files.positions(3, 1)]
     for cache in (None, DeleteCache()):
         assert names(files, deletes, cache=cache) == ["Koala", "Grizzly"]
+
+
+def test_deletes_of_all_kinds_add_up_and_rows_may_be_marked_instead():
+    files = Files(ANIMALS, ROWS, row_group_rows=3)
+    deletes = [files.vector(0), files.equality([1], [{"id": 2}]), files.equality([3], [{"name": "Polar"}])]
+    assert names(files, deletes) == ["Grizzly"]
+    wanted = schema_of(FILE, DELETED, ANIMALS.fields[0], POS)
+    assert files.rows(wanted, deletes) == [
+        {"_file": files.location, "_deleted": n != 3, "id": n, "_pos": n - 1} for n in (1, 2, 3, 4)
+    ]
+    assert [row["_deleted"] for row in files.rows(wanted, [])] == [False] * 4
 
 
 def test_positions_and_row_ids_are_those_of_the_file():
