@@ -143,7 +143,12 @@ def suites() -> dict[str, Suite]:
 
 @cache
 def named_tests(path: Path) -> frozenset[str]:
-    """The names of the tests that a file here defines; those of a class have its name and `::` before them."""
+    """The names of the tests that a file here defines; those of a class have its name and `::` before them.
+
+    Those of a text are the heads of its examples (`kit/examples.py`).
+    """
+    if path.suffix == ".txt":
+        return frozenset(line[2:] for line in path.read_text().splitlines() if line.startswith("# "))
     tree = ast.parse(path.read_text())
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     methods = {

@@ -92,6 +92,8 @@ def test_the_command_reports_how_a_release_differs(command, capsys, tmp_path, mo
 
 def test_a_test_is_found_by_its_path_and_name():
     assert is_test("unit/test_peers.py::test_a_test_is_found_by_its_path_and_name")
+    assert is_test("unit/spec/retention.txt::Refs do not age by default")
+    assert not is_test("unit/spec/retention.txt::Refs")
     assert not is_test("unit/test_peers.py::test_without_a_body")
     assert not is_test("unit/test_nothing.py::test_x")
     assert "TestMemoryCatalog::test_nothing_is_found_in_a_catalog_that_was_never_used" in named_tests(

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import nightly
+from kit import examples
 from kit.cases import for_each
+from kit.examples import check_examples
 from kit.workers import Workers
 from nightly import PARTS, Part, reached_by, run, seed_of
 
@@ -41,6 +43,23 @@ def test_a_run_says_where_its_seconds_went_and_what_it_did_not_reach() -> None:
     nothing = pytest_says("--minutes", "0")
     assert f"seed 0: 0 of {count} tests were reached in 0.0 minutes\n" in nothing
     assert {*re.findall(r"^not reached: +\d+ of (\S+)$", nothing, re.MULTILINE)} == {*FEW}
+
+
+def test_all_examples_that_fail_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "UNIT", tmp_path)
+    (tmp_path / "some.txt").write_text("# Head\nx = 1\nx ==\n    1\nint('a')  !! ValueError: 'a'\n")
+    check_examples("some.txt")
+    (tmp_path / "some.txt").write_text(
+        "x = 2\nx == 1\nx  !! ValueError\ny = 1  !! ValueError\nint('a')  !! KeyError\nz\n"
+    )
+    with pytest.raises(AssertionError, match=r"^5 of 6 examples fail\n") as failed:
+        check_examples("some.txt")
+    found = re.findall(r"^    (.*)$", str(failed.value), re.MULTILINE)
+    assert found[:3] == ["2 == 1", "raises nothing and gives 2", "raises nothing and gives True"]
+    assert [line.partition(":")[0] for line in found[3:]] == ["ValueError", "NameError"]
+    (tmp_path / "some.txt").write_text("# Head\n")
+    with pytest.raises(AssertionError, match="has no example"):
+        check_examples("some.txt")
 
 
 def test_all_cases_that_fail_are_listed_and_fixtures_are_left() -> None:

@@ -61,13 +61,7 @@ def test_the_footer_tells_where_each_blob_lies(storage):
     footer = read_puffin_footer(storage, LOCATION)
     assert footer.properties == {"created-by": "icekeep", "owner": "us"}
     assert footer.blobs[1] == BlobMetadata(
-        type="kind-1",
-        fields=(1,),
-        snapshot_id=7,
-        sequence_number=8,
-        offset=9,
-        length=6,
-        properties={"ndv": "3"},
+        type="kind-1", fields=(1,), snapshot_id=7, sequence_number=8, offset=9, length=6, properties={"ndv": "3"}
     )
     assert [read_range(storage, LOCATION, blob.offset, blob.length) for blob in footer.blobs] == [b"first", b"second"]
 

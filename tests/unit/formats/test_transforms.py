@@ -34,6 +34,8 @@ from kit.cases import cases, for_each
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 from kit.strategies import values_of
 
+pytestmark = pytest.mark.slow
+
 TYPES = (*PRIMITIVES, TIMESTAMP_NS, TIMESTAMPTZ_NS, decimal(1, 0))
 TEXTS = ("identity", "bucket[1]", "bucket[7]", "bucket[2147483647]", "truncate[1]", "truncate[3]", "truncate[1000]")
 BEYOND = (INT, LONG, decimal(38, 10))
@@ -47,7 +49,6 @@ def array_of(type_, found) -> pa.Array:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 @cases(25)
 @given(data=st.data())
@@ -158,7 +159,6 @@ def assert_split(data: list[dict[str, Any]], spec, schema) -> None:
     assert all(part.schema == numbered.schema for _, part in parts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("type_", PRIMITIVES, ids=str)
 @cases(15)
 @given(data=st.data())
@@ -175,7 +175,6 @@ def test_every_type_and_transform_splits_as_its_rows_say(type_, data):
             assert_split(data_rows, spec_of((1, transform), (2, transform)), schema)
 
 
-@pytest.mark.slow
 @cases(25)
 @given(rows(NESTED))
 def test_fields_of_structs_are_null_where_the_struct_is(data):
@@ -195,29 +194,6 @@ def table(**columns) -> pa.Table:
 KINDS = schema_of(column(1, "kind", STRING), column(2, "n", INT))
 
 
-@pytest.mark.slow
-def test_partitions_come_in_the_order_of_their_first_row_and_rows_keep_theirs():
-    data = table(kind=["b", "a", "b", None, "a"], n=pa.array([1, 2, 3, 4, 5], pa.int32()))
-    parts = list(split_by_partition(data, partitioned(KINDS, ("kind", "identity")), KINDS))
-    assert [(values, part["n"].to_pylist()) for values, part in parts] == [
-        (("b",), [1, 3]),
-        (("a",), [2, 5]),
-        ((None,), [4]),
-    ]
-
-
-@pytest.mark.slow
-def test_different_values_that_a_transform_makes_one_are_one_partition():
-    data = table(kind=["abcd", "abxy", "b", ""], n=pa.array([1, 2, 3, 4], pa.int32()))
-    parts = dict(split_by_partition(data, partitioned(KINDS, ("kind", "truncate[2]")), KINDS))
-    assert {values: part["n"].to_pylist() for values, part in parts.items()} == {
-        ("ab",): [1, 2],
-        ("b",): [3],
-        ("",): [4],
-    }
-
-
-@pytest.mark.slow
 def test_without_fields_there_is_one_partition_and_the_table_is_not_copied():
     data = table(kind=["b", "a"], n=pa.array([1, 2], pa.int32()))
     ((values, part),) = split_by_partition(data, PartitionSpec(spec_id=0, fields=()), KINDS)
@@ -228,14 +204,12 @@ def test_without_fields_there_is_one_partition_and_the_table_is_not_copied():
     assert part is data
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fields", [[], [("kind", "identity")]])
 def test_no_rows_are_in_no_partition(fields):
     data = table(kind=pa.array([], pa.string()), n=pa.array([], pa.int32()))
     assert list(split_by_partition(data, partitioned(KINDS, *fields), KINDS)) == []
 
 
-@pytest.mark.slow
 def test_chunks_and_dictionaries_make_no_difference():
     kinds = pa.chunked_array([["a", "b"], [None], [], ["b", "c"]], pa.string())
     kept = pa.chunked_array([chunk.dictionary_encode() for chunk in kinds.chunks])
@@ -247,7 +221,6 @@ def test_chunks_and_dictionaries_make_no_difference():
         assert {values: part["n"].to_pylist() for values, part in parts} == expected
 
 
-@pytest.mark.slow
 def test_all_nans_are_one_partition_and_the_two_zeros_are_two():
     schema = schema_of(column(1, "x", DOUBLE))
     data = table(x=[math.nan, -0.0, -math.nan, 0.0, math.nan])
@@ -256,7 +229,6 @@ def test_all_nans_are_one_partition_and_the_two_zeros_are_two():
     assert [str(values[0]) for values, _ in parts] == ["nan", "-0.0", "0.0"]
 
 
-@pytest.mark.slow
 @for_each("size", [62, 63, 64, 65, 100])
 def test_as_many_fields_and_values_as_there_are_do_not_overflow(size):
     # Combinations of 13 fields have more numbers than 64 bits; where 64 is a field's, the first fields would not count.
@@ -269,7 +241,6 @@ def test_as_many_fields_and_values_as_there_are_do_not_overflow(size):
     assert [values for values, _ in parts] == expected
 
 
-@pytest.mark.slow
 def test_many_partitions_of_many_rows_are_split_in_one_pass():
     # Looking through all rows once for each partition would take minutes here.
     size = 60_000
@@ -279,7 +250,6 @@ def test_many_partitions_of_many_rows_are_split_in_one_pass():
     assert all(part.num_rows == 3 and pc.all(pc.equal(part["n"], values[0])).as_py() for values, part in parts[::1000])
 
 
-@pytest.mark.slow
 def test_a_void_field_needs_neither_its_column_nor_a_type_that_can_be_compared():
     schema = schema_of(column(1, "id", LONG), column(2, "tags", ListType(element_id=3, element=STRING)))
     data = table(id=[1, 1, 2], tags=[["a"], None, []])
@@ -287,7 +257,6 @@ def test_a_void_field_needs_neither_its_column_nor_a_type_that_can_be_compared()
     assert [values for values, _ in split_by_partition(data, spec, schema)] == [(None, 1, None), (None, 2, None)]
 
 
-@pytest.mark.slow
 @for_each(
     ("type_", "value", "transform", "result"),
     [
@@ -305,7 +274,6 @@ def test_a_value_whose_partition_cannot_be_written_is_refused_and_named(type_, v
         list(split_by_partition(data, partitioned(schema, ("a", transform)), schema))
 
 
-@pytest.mark.slow
 def test_the_greatest_hour_that_has_a_number_is_taken():
     schema = schema_of(column(1, "at", TIMESTAMP))
     data = table_of(schema, [{"at": 2**31 * HOUR_MICROS - 1}])
@@ -313,7 +281,6 @@ def test_the_greatest_hour_that_has_a_number_is_taken():
     assert values == (2**31 - 1,)
 
 
-@pytest.mark.slow
 def test_the_least_numbers_that_have_a_partition_are_taken():
     schema = schema_of(column(1, "a", INT))
     data = table_of(schema, [{"a": -(2**31) + 8}, {"a": 2**31 - 1}])
@@ -321,7 +288,6 @@ def test_the_least_numbers_that_have_a_partition_are_taken():
     assert [values for values, _ in parts] == [(-(2**31) + 8,), (2**31 - 8,)]
 
 
-@pytest.mark.slow
 def test_a_transform_that_does_not_take_its_column_is_refused_whatever_the_rows_hold():
     schema = schema_of(column(1, "ratio", DOUBLE))
     spec = spec_of((1, parse_transform("day")))
@@ -331,14 +297,12 @@ def test_a_transform_that_does_not_take_its_column_is_refused_whatever_the_rows_
             list(split_by_partition(table, spec, schema))
 
 
-@pytest.mark.slow
 def test_a_transform_that_is_not_known_is_refused():
     spec = spec_of((1, UnknownTransform("zorder")))
     with pytest.raises(UnsupportedError, match="partition spec 0 has a transform that is not known"):
         list(split_by_partition(table(kind=["a"], n=pa.array([1], pa.int32())), spec, KINDS))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("array", "type_", "expected"),
     [

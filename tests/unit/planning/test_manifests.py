@@ -597,9 +597,7 @@ class Store(MemoryStorage):
 
 
 def read(
-    store: Store,
-    decoder: ManifestDecoder = DATAFUSION,
-    columns: Sequence[str] = WITH_PATHS,
+    store: Store, decoder: ManifestDecoder = DATAFUSION, columns: Sequence[str] = WITH_PATHS
 ) -> list[pa.RecordBatch]:
     return [*read_manifests(store.rows, DAY, store, columns, decoder=decoder)]
 

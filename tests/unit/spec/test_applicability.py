@@ -1,4 +1,3 @@
-import math
 import pickle
 
 import pytest
@@ -26,6 +25,7 @@ from icekeep.spec.transforms import Identity, Void
 from icekeep.spec.types import STRING
 from icekeep.spec.values import lower_bound, upper_bound
 from kit.cases import for_each
+from kit.examples import check_examples
 
 POSITION, EQUALITY = FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES
 
@@ -91,22 +91,6 @@ def dangling_deletes(deletes, data, parts=1):
     return tuple(delete for delete in deletes if is_dangling(delete, least, of_table, SPECS))
 
 
-@for_each(
-    ("delete", "reached"),
-    [
-        (positions(5), True),
-        (positions(4), False),
-        (positions(6), True),
-        (vector(5), True),
-        (vector(4), False),
-        (equality(6), True),
-        (equality(5), False),
-    ],
-)
-def test_positions_reach_their_own_commits_rows_and_equality_deletes_only_older_ones(delete, reached):
-    assert reaches(delete, A, SPECS) is reached
-
-
 _ELSEWHERE = [{"partition": ("y",)}, {"partition": (None,)}, {"spec_id": 2}]
 
 
@@ -144,41 +128,11 @@ def test_only_equality_deletes_of_an_unpartitioned_spec_reach_every_partition_an
     assert not reaches(equality(6), entry("a", 5, spec_id=0, partition=()), SPECS)
 
 
-def test_deletes_for_one_data_file_reach_no_other():
-    assert reaches(positions(5, referenced_data_file="a"), A, SPECS)
-    assert not reaches(positions(5, referenced_data_file="b"), A, SPECS)
-    assert reaches(vector(5, "a"), A, SPECS)
-    assert not reaches(vector(5, "b"), A, SPECS)
-
-
-@for_each(
-    ("value", "other", "equal"),
-    [
-        (math.nan, -math.nan, True),
-        (math.nan, 1.0, False),
-        (0.0, -0.0, False),
-        (1.5, 1.5, True),
-        (None, None, True),
-    ],
-)
-def test_floating_point_partitions_are_equal_where_their_bits_are_and_all_nans_are_one(value, other, equal):
-    # Spec, "Scan Planning", note 3.
-    assert reaches(positions(5, partition=(value,)), entry("a", 5, partition=(other,)), SPECS) is equal
-    keys = {partition_key(entry("a", 1, partition=(v,)).data_file) for v in (value, other)}
-    assert len(keys) == (1 if equal else 2)
-
-
 @for_each("bounds", [(None, None), (b"b", None), (None, b"b"), (b"b", b"d"), (b"d", b"b"), (b"x", b"y"), (b"b", b"")])
 def test_path_bounds_that_differ_keep_no_delete_from_a_data_file(bounds):
     """They may be wrong, or the wrong way round (ClickHouse #118113), and rows that are deleted would come back."""
     file = positions(5, **bounded(*bounds)).data_file
     assert all(may_name(file, path) for path in "abcde")
-
-
-def test_equal_path_bounds_are_the_one_data_file_that_positions_are_of():
-    file = positions(5, **bounded(b"data/b", b"data/b")).data_file
-    # Some writers cut both bounds, and do not increment the upper one.
-    assert [p for p in ("data/a", "data/b", "data/bc", "data/c") if may_name(file, p)] == ["data/b", "data/bc"]
 
 
 def test_the_path_that_positions_are_of_is_the_one_that_the_file_names_or_that_both_bounds_are():
@@ -203,11 +157,6 @@ def test_path_bounds_never_lose_a_path_that_is_in_the_file_however_they_were_cut
     assert all(may_name(file, path) for file in (whole, careless) for path in paths)
 
 
-def test_bounds_of_other_columns_are_not_of_paths():
-    file = positions(5, lower_bounds={1: b"zzz"}, upper_bounds={1: b"zzz"}).data_file
-    assert may_name(file, "a")
-
-
 def test_a_vector_takes_the_place_of_position_deletes_but_not_of_equality_deletes():
     deletes = [positions(5), positions(9, "q"), equality(6), vector(7)]
     assert reaching_deletes([A], deletes, SPECS) == {"a": (deletes[2], deletes[3])}
@@ -225,10 +174,7 @@ def test_vectors_in_one_puffin_file_are_told_apart_by_offset():
     assert pickle.loads(pickle.dumps(applied_delete(of_a))) == applied_delete(of_a)
 
 
-@for_each(
-    ("file", "expected"),
-    [("puffin", True), ("PUFFIN", True), ("PARQUET", False), ("avro", False)],
-)
+@for_each(("file", "expected"), [("puffin", True), ("PUFFIN", True), ("PARQUET", False), ("avro", False)])
 def test_a_deletion_vector_is_positions_in_puffin(file, expected):
     assert is_deletion_vector(positions(1, file_format=file).data_file) is expected
     assert not is_deletion_vector(entry("a", 1, file_format=file).data_file)
@@ -401,18 +347,5 @@ def test_what_is_asked_of_data_files_is_no_more_than_deletes_need(table):
     assert set(least.paths) <= asked.paths
 
 
-def test_a_global_equality_delete_is_dangling_by_the_whole_table_though_its_own_spec_holds_nothing():
-    """Iceberg joins by spec and partition there, and would take deletes for dangling that reach every partition."""
-    everywhere = equality(5, spec_id=0, partition=())
-    assert dangling_deletes([everywhere], [entry("b", 4)]) == ()
-    assert dangling_deletes([everywhere], [entry("b", 5)]) == (everywhere,)
-    # Nothing is asked of entries for it: manifest lists say what the least number is.
-    assert DeleteScopes.of([everywhere], SPECS) == DeleteScopes()
-
-
-def test_what_a_commit_adds_counts():
-    """apache/iceberg #10312: a new file that keeps an old sequence number is still reached by what came after that."""
-    later = equality(6)
-    assert dangling_deletes([later], [entry("new", 5)]) == ()
-    assert dangling_deletes([later], [entry("new", 7)]) == (later,)
-    assert dangling_deletes([positions(6)], [entry("new", 6)]) == ()
+def test_examples():
+    check_examples("spec/applicability.txt", globals())

@@ -3,11 +3,12 @@ import json
 from typing import Any
 
 import fastavro
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import icekeep.spec.avro
+import icekeep.spec.types
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.avro import (
     avro_names,
@@ -19,16 +20,12 @@ from icekeep.spec.avro import (
     read_blocks,
     read_header,
     read_records,
-    sync_marker,
     to_avro,
     without_logical_types,
     write_header,
 )
 from icekeep.spec.types import (
-    BINARY,
-    DATE,
     INT,
-    LONG,
     STRING,
     UNKNOWN,
     UUID,
@@ -43,6 +40,7 @@ from icekeep.spec.types import (
     parse_type,
 )
 from kit.cases import cases, for_each
+from kit.examples import check_examples
 from kit.manifests import blocks, encode_block, recounted, write_varint
 from kit.strategies import typed_values
 
@@ -88,11 +86,6 @@ def test_the_header_of_a_foreign_file_is_read():
     assert header.schema["fields"] == NUMBERS["fields"]
     assert data[header.length_bytes - 16 : header.length_bytes] == header.sync
     assert data.endswith(header.sync)
-
-
-def test_a_header_without_a_codec_means_no_compression():
-    schema = json.dumps(NUMBERS).encode()
-    assert read_header(write_header({"avro.schema": schema}, bytes(16)), LOCATION).metadata == {"avro.schema": schema}
 
 
 @given(st.dictionaries(st.text(max_size=5), st.binary(max_size=200), max_size=5), st.binary(min_size=16, max_size=16))
@@ -173,15 +166,6 @@ def test_records_of_a_foreign_file_are_read(codec: str):
     assert records(numbers([1, -2, 2**62], [4], codec=codec)) == [{"n": n} for n in (1, -2, 2**62, 4)]
 
 
-def test_a_file_without_records_is_read():
-    assert records(numbers()) == []
-
-
-def test_logical_types_stay_plain():
-    days = {"type": "record", "name": "row", "fields": [{"name": "d", "type": {"type": "int", "logicalType": "date"}}]}
-    assert records(avro_file(days, [{"d": -30_000_000}])) == [{"d": -30_000_000}]
-
-
 @pytest.mark.parametrize("codec", ["null", "deflate"])
 def test_a_file_that_was_cut_short_is_refused_wherever_no_block_ends(codec: str):
     data = numbers([1, 2, 3], [4, 5, 6], codec=codec)
@@ -243,13 +227,6 @@ def test_blocks_behind_a_header_whose_metadata_is_no_text_are_refused(codec: str
         list(read_blocks(data, read_header(data, "x")))
 
 
-def test_an_unknown_codec_is_refused():
-    data = numbers([1])
-    header = read_header(data, LOCATION)
-    with pytest.raises(InvalidTableError, match="brotli"):
-        records(write_header({**header.metadata, "avro.codec": b"brotli"}, header.sync) + blocks(data)[0])
-
-
 @given(st.data())
 @cases(300)
 def test_changed_bytes_are_read_or_refused_by_an_error_of_ours(data: st.DataObject):
@@ -281,75 +258,7 @@ def test_a_second_definition_of_a_fixed_type_is_a_type_of_its_own():
     assert records(data) == [{"f0": b"ab", "f1": b"cd", "f2": b"efg"}]
 
 
-def test_a_reference_to_a_fixed_type_is_kept():
-    schema = {
-        "type": "record",
-        "name": "row",
-        "fields": [{"name": "a", "type": {"type": "fixed", "name": "id", "size": 2}}, {"name": "b", "type": "id"}],
-    }
-    assert records(avro_file(schema, [{"a": b"ab", "b": b"cd"}])) == [{"a": b"ab", "b": b"cd"}]
-
-
-# Blocks.
-
-
-def test_a_sync_marker_depends_on_what_it_marks():
-    assert sync_marker(b"a") == sync_marker(b"a")
-    assert sync_marker(b"a") != sync_marker(b"b")
-    assert len(sync_marker(b"")) == 16
-
-
 # Schemas.
-
-
-@for_each(
-    ("type_", "avro"),
-    [
-        ("boolean", "boolean"),
-        ("int", "int"),
-        ("long", "long"),
-        ("float", "float"),
-        ("double", "double"),
-        ("string", "string"),
-        ("binary", "bytes"),
-        ("date", {"type": "int", "logicalType": "date"}),
-        ("time", {"type": "long", "logicalType": "time-micros"}),
-        ("timestamp", {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False}),
-        ("timestamptz", {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True}),
-        ("timestamp_ns", {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": False}),
-        ("timestamptz_ns", {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": True}),
-        ("uuid", {"type": "fixed", "size": 16, "logicalType": "uuid", "name": "uuid_fixed"}),
-        ("fixed[5]", {"type": "fixed", "size": 5, "name": "fixed_5"}),
-        (
-            "decimal(9, 2)",
-            {
-                "type": "fixed",
-                "size": 4,
-                "logicalType": "decimal",
-                "precision": 9,
-                "scale": 2,
-                "name": "decimal_9_2",
-            },
-        ),
-    ],
-)
-def test_primitive_types_are_stored_as_appendix_a_says(type_: str, avro: Any):
-    assert only_field(parse_type(type_), required=True)["type"] == avro
-
-
-def test_an_optional_field_is_a_union_with_null_as_in_appendix_a():
-    assert only_field(LONG) == {"name": "l", "type": ["null", "long"], "default": None, "field-id": 8}
-    assert only_field(LONG, required=True) == {"name": "l", "type": "long", "field-id": 8}
-
-
-def test_a_list_is_stored_as_in_appendix_a():
-    assert only_field(ListType(element_id=9, element=INT, element_required=True), required=True)["type"] == {
-        "type": "array",
-        "items": "int",
-        "element-id": 9,
-    }
-    optional = only_field(ListType(element_id=9, element=INT), required=True)["type"]
-    assert optional["items"] == ["null", "int"]
 
 
 def test_a_map_is_an_array_of_pairs_as_in_appendix_a():
@@ -409,38 +318,12 @@ def test_a_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision: int
 # Names.
 
 
-@for_each(
-    ("name", "legal"),
-    [
-        ("ts_day", "ts_day"),
-        ("_x9", "_x9"),
-        ("a b", "a_x20b"),
-        ("1x", "_1x"),
-        ("x1", "x1"),
-        ("é", "_xE9"),
-        ("a.b-c", "a_x2Eb_x2Dc"),
-        ("9", "_9"),
-        ("٣", "_x663"),
-        ("😀", "_x1F600"),
-        ("a\n", "a_xA"),
-    ],
-)
-def test_names_become_what_avro_allows(name: str, legal: str):
-    assert avro_names(struct((1, name, INT)).fields) == [legal]
-
-
 @given(st.text(min_size=1, max_size=10))
 def test_every_name_becomes_one_that_avro_allows(name: str):
     (legal,) = avro_names(struct((1, name, INT)).fields)
     assert legal.isascii()
     assert legal.isidentifier()
     assert avro_names(struct((1, legal, INT)).fields) == [legal]
-
-
-def test_a_changed_name_is_noted_beside_the_new_one():
-    field = avro_schema(struct((1, "a b", INT)), "row")["fields"][0]
-    assert (field["name"], field["iceberg-field-name"]) == ("a_x20b", "a b")
-    assert "iceberg-field-name" not in avro_schema(struct((1, "a", INT)), "row")["fields"][0]
 
 
 def test_two_names_that_become_one_stay_two():
@@ -475,22 +358,6 @@ def test_values_go_through_avro_unchanged(drawn: Any):
 def test_a_value_that_is_stored_as_something_else_is_no_value_of_the_type(type_: str, raw: Any):
     with pytest.raises(ValueError, match=r"."):
         from_avro(parse_type(type_))(raw)
-
-
-def test_values_of_an_unknown_transform_are_taken_as_they_are():
-    assert from_avro(STRING)(5) == 5
-
-
-def test_promoted_values_are_read_with_the_newer_type():
-    assert from_avro(LONG)(5) == 5
-    assert from_avro(decimal(18, 2))(b"\x05\x8c") == from_avro(decimal(9, 2))(b"\x05\x8c")
-    assert from_avro(BINARY)(b"x") == b"x"
-    assert from_avro(DATE)(-1) == -1
-
-
-def test_a_schema_is_json():
-    partition = struct((1000, "a", UUID), (1001, "b", decimal(38, 10)))
-    assert msgspec.json.decode(msgspec.json.encode(avro_schema(partition, "r102"))) == avro_schema(partition, "r102")
 
 
 def test_a_block_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -536,20 +403,11 @@ def test_a_block_of_ours_is_read_by_fastavro(codec: str):
     assert [r["n"] for r in read_records(data, read_header(data, "f"), "f")] == [1, -70, 2**62, 1]
 
 
-def test_a_codec_that_we_do_not_write_is_refused():
-    with pytest.raises(
-        UnsupportedError, match="'bzip2' cannot be written; use one of deflate, snappy, zstandard, null"
-    ):
-        encode_block(b"", 0, "bzip2", bytes(16))
-
-
 @pytest.mark.parametrize(("codec", "level"), [("deflate", 9), ("zstandard", 19)])
 def test_a_higher_level_packs_tighter(codec: str, level: int):
     payload = b"".join(encode_long(n * n) for n in range(20_000))
     assert len(packer(codec, level)(payload)) < len(packer(codec, 1)(payload))
 
 
-@pytest.mark.parametrize(("codec", "level"), [("deflate", 10), ("zstandard", 23)])
-def test_a_level_that_a_codec_does_not_have_is_refused(codec: str, level: int):
-    with pytest.raises(UnsupportedError, match=f"has no level {level}; its levels are"):
-        packer(codec, level)
+def test_examples():
+    check_examples("spec/avro.txt", icekeep.spec.avro, icekeep.spec.types, globals())

@@ -28,42 +28,13 @@ from icekeep.spec.collections import (
     unpacked_positions,
 )
 from kit.cases import for_each
+from kit.examples import check_examples
 
 WEIGHTS = st.lists(st.integers(0, 30), max_size=40)
 
 
 def filled(weights, capacity, max_items=2**63 - 1):
     return list(packed(weights, (int, capacity), (each_once, max_items)))
-
-
-@for_each(
-    ("weights", "capacity", "bins"),
-    [
-        # TestBinPacking.testBasicBinPacking
-        ([1, 2, 3, 4, 5], 3, [[1, 2], [3], [4], [5]]),
-        ([1, 2, 3, 4, 5], 5, [[1, 2], [3], [4], [5]]),
-        ([1, 2, 3, 4, 5], 6, [[1, 2, 3], [4], [5]]),
-        ([1, 2, 3, 4, 5], 8, [[1, 2, 3], [4], [5]]),
-        ([1, 2, 3, 4, 5], 9, [[1, 2, 3], [4, 5]]),
-        ([1, 2, 3, 4, 5], 10, [[1, 2, 3, 4], [5]]),
-        ([1, 2, 3, 4, 5], 15, [[1, 2, 3, 4, 5]]),
-        # An item that fits no bin has one of its own, and closes the one before it.
-        ([4, 4, 4, 9, 2], 8, [[4, 4], [4], [9], [2]]),
-        ([9, 9], 8, [[9], [9]]),
-        ([9, 0, 1], 8, [[9], [0, 1]]),
-        ([8, 0, 0, 1], 8, [[8, 0, 0], [1]]),
-        ([], 8, []),
-    ],
-)
-def test_bins_are_filled_in_order(weights, capacity, bins):
-    assert filled(weights, capacity) == bins
-
-
-@for_each(
-    ("max_items", "bins"), [(1, [[1], [1], [1], [1], [1]]), (2, [[1, 1], [1, 1], [1]]), (5, [[1] * 5]), (9, [[1] * 5])]
-)
-def test_no_bin_has_more_items_than_it_may(max_items, bins):
-    assert filled([1] * 5, 100, max_items) == bins
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 10))
@@ -79,28 +50,6 @@ def test_a_bin_is_closed_only_when_the_next_item_does_not_go_in(weights, capacit
     bins = filled(weights, capacity, max_items)
     for some, following in pairwise(bins):
         assert sum(some) + following[0] > capacity or len(some) == max_items
-
-
-@for_each(
-    ("target", "lookback", "heaviest_first", "bins"),
-    [
-        (8, 1, False, [[4], [5, 2], [3], [9], [1]]),
-        (8, 1, True, [[5], [4, 2], [9], [3, 1]]),
-        (8, 2, False, [[4, 2], [5, 3], [9], [1]]),
-        (8, 2, True, [[9], [4, 2, 1], [5, 3]]),
-        (8, 9, True, [[4, 2, 1], [5, 3], [9]]),
-        (100, 1, True, [[4, 5, 2, 3, 9, 1]]),
-        (0, 1, False, [[4], [5], [2], [3], [9], [1]]),
-    ],
-)
-def test_an_item_goes_into_the_first_open_bin_with_room(target, lookback, heaviest_first, bins):
-    found = packed([4, 5, 2, 3, 9, 1], (int, target), lookback=lookback, heaviest_first=heaviest_first)
-    assert list(found) == bins
-
-
-def test_of_bins_that_weigh_the_same_the_oldest_is_closed():
-    found = packed("abc", (lambda _: 3, 4), lookback=2, heaviest_first=True)
-    assert list(found) == [["a"], ["b"], ["c"]]
 
 
 @given(WEIGHTS, st.integers(1, 40), st.integers(1, 6), st.booleans())
@@ -147,25 +96,6 @@ def test_packing_reads_no_further_than_the_bin_that_it_closes():
     assert len(taken) == 4
 
 
-@for_each(
-    ("weights", "bins_count", "bins"),
-    [
-        ([], 3, []),
-        ([5], 3, [[5]]),
-        ([1, 2, 3], 1, [[3, 2, 1]]),
-        ([1, 2, 3, 4, 5], 2, [[5, 2, 1], [4, 3]]),
-        ([0, 0, 0], 2, [[0, 0, 0]]),
-        ([9, 1, 1, 1], 4, [[9], [1], [1], [1]]),
-    ],
-)
-def test_the_heaviest_item_goes_first_each_into_the_lightest_bin(weights, bins_count, bins):
-    assert balanced(weights, int, bins_count) == bins
-
-
-def test_nothing_goes_into_no_bins():
-    assert balanced([], len, 0) == []
-
-
 @given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(1, 12))
 def test_every_item_is_in_one_bin_and_no_bin_is_much_heavier_than_it_must_be(weights, bins_count):
     bins = balanced(weights, int, bins_count)
@@ -200,17 +130,6 @@ def test_items_of_one_weight_are_cut_into_equal_numbers(items_count, count, weig
     assert len(counts) == min(items_count, count)
 
 
-def test_a_heavy_item_takes_no_others_along_and_leaves_no_crumbs():
-    assert [len(some) for some in cut_evenly([1, 1, 1000, 1, 1], int, 3)] == [2, 1, 2]
-    assert cut_evenly([1000, 1, 1, 1, 1, 1], int, 5) == [[1000], [1, 1, 1, 1, 1]]
-
-
-def test_items_that_weigh_nothing_are_one_stretch():
-    assert cut_evenly([0, 0, 0], int, 2) == [[0, 0, 0]]
-    assert cut_evenly([5, 0], int, 1) == [[5, 0]]
-    assert cut_evenly([], int, 2) == []
-
-
 @given(st.lists(st.integers(1, 900), min_size=1, max_size=40), st.integers(1, 10), st.integers(100, 5000))
 def test_no_stretch_is_beyond_a_limit(sizes, count, most):
     stretches = cut_evenly(sizes, int, count, (int, most), (each_once, 7))
@@ -218,12 +137,6 @@ def test_no_stretch_is_beyond_a_limit(sizes, count, most):
     assert all(len(some) <= 7 and (sum(some) <= most or len(some) == 1) for some in stretches)
     if sum(sizes) <= most and len(sizes) <= 7:
         assert stretches == cut_evenly(sizes, int, count)
-
-
-def test_what_a_limit_leaves_over_goes_into_the_next_stretch_and_not_into_one_of_its_own():
-    assert cut_evenly([6, 6, 1, 5, 6], int, 2) == [[6, 6], [1, 5, 6]]
-    assert cut_evenly([6, 6, 1, 5, 6], int, 2, (int, 11)) == [[6], [6, 1], [5, 6]]
-    assert cut_evenly([4] * 6, int, 2, (each_once, 2)) == [[4, 4]] * 3
 
 
 POSITIONS = st.sets(st.integers(0, 12))
@@ -252,10 +165,6 @@ def test_spans_that_touch_or_overlap_become_one(some):
 def test_a_set_is_read_back_from_its_bytes(positions):
     packed = msgspec.msgpack.encode(Packed(PositionSet(positions)), enc_hook=packed_positions)
     assert msgspec.msgpack.decode(packed, type=Packed, dec_hook=unpacked_positions) == Packed(PositionSet(positions))
-
-
-def test_a_long_stretch_takes_few_bytes():
-    assert len(packed_positions(of_stretches([(500, 60_000)]))) < 20
 
 
 @pytest.mark.parametrize("packed", [b"", b"nonsense", 7])
@@ -300,3 +209,7 @@ def test_a_part_is_a_sequence_and_a_part_set_equals_any_set_of_its_members(one, 
     assert as_set - other == frozenset(members) - other
     assert type(as_set & other) is frozenset
     assert all((name in as_set) == (name in members) for name in whole)
+
+
+def test_examples():
+    check_examples("spec/collections.txt", globals())

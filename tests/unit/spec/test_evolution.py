@@ -1,21 +1,38 @@
+"""Changes of schemas; and PyIceberg makes the same schemas and specs of the same changes, over many generated tables.
+
+Where it is less strict, or wrong, the case is named: only those may differ.
+"""
+
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from pyiceberg.schema import Schema as ForeignSchema
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.update.schema import UpdateSchema as ForeignUpdateSchema
+from pyiceberg.table.update.spec import UpdateSpec as ForeignUpdateSpec
 
-from icekeep.errors import IcekeepBug, InvalidTableError, NotFoundError, UsageError
+import icekeep.spec.schema
+import icekeep.spec.transforms
+import icekeep.spec.types
+from icekeep.errors import IcekeepError, NotFoundError, UsageError
 from icekeep.spec.evolution import (
     AddColumn,
+    AddPartitionField,
     DropColumn,
     MakeOptional,
     MoveAfter,
     MoveBefore,
     MoveFirst,
+    PartitionChange,
+    RemovePartitionField,
     RenameColumn,
+    RenamePartitionField,
     RequireColumn,
     RestoreColumn,
     SchemaChange,
@@ -24,35 +41,23 @@ from icekeep.spec.evolution import (
     UpdateColumnDoc,
     UpdateColumnType,
     evolve_schema,
+    evolve_spec,
     keeps_partition_values,
     promote_value,
     validate_promotion,
 )
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.partitioning import PartitionField, PartitionSpec, build_spec
-from icekeep.spec.schema import Schema, initial_value, schema_from_json, schema_to_json
+from icekeep.spec.metadata import TableMetadata, metadata_to_json, new_table_metadata
+from icekeep.spec.partitioning import UNPARTITIONED, PartitionField, PartitionSpec, build_spec, last_assigned_field_id
+from icekeep.spec.schema import Schema, initial_value, schema_from_json, schema_to_json, validate_schema
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.sorting import UNSORTED, build_sort_order
-from icekeep.spec.transforms import (
-    Bucket,
-    Day,
-    Hour,
-    Identity,
-    Month,
-    Transform,
-    Truncate,
-    UnknownTransform,
-    Void,
-    Year,
-    parse_transform,
-)
+from icekeep.spec.transforms import Bucket, Identity, Transform, UnknownTransform, Void, parse_transform
 from icekeep.spec.types import (
     DATE,
     DOUBLE,
     FLOAT,
     INT,
     LONG,
-    MAX_COLUMN_ID,
     STRING,
     TIMESTAMP,
     TIMESTAMP_NS,
@@ -67,11 +72,14 @@ from icekeep.spec.types import (
     StructType,
     Type,
     decimal,
+    type_to_json,
+    walk,
 )
 from icekeep.spec.values import value_from_json, value_to_json
-from kit.cases import for_each
+from kit.cases import cases, for_each
 from kit.evolution import COLUMNS, POINT, committed, evolved, field, ids, refused, table
-from kit.strategies import decimal_types, primitive_types, values_of
+from kit.examples import check_examples
+from kit.strategies import decimal_types, primitive_types, schemas, values_of
 
 # Adding.
 
@@ -91,11 +99,6 @@ def test_ids_of_dropped_columns_are_never_used_again():
     assert base.last_column_id == 17
 
 
-def test_drop_and_add_of_one_name_is_another_field():
-    schema = evolved(DropColumn("day"), AddColumn("day", DATE))
-    assert ids(schema, "day") == [16]
-
-
 def test_nested_fields_of_an_added_type_get_ids_level_by_level_as_in_java():
     type_ = StructType(
         (
@@ -106,24 +109,6 @@ def test_nested_fields_of_an_added_type_get_ids_level_by_level_as_in_java():
     schema = evolved(AddColumn("s", type_))
     names = ["s", "s.a", "s.c", "s.a.element", "s.a.element.b", "s.c.key", "s.c.value", "s.c.value.d"]
     assert ids(schema, *names) == list(range(16, 24))
-
-
-@for_each(
-    ("parent", "name"),
-    [
-        ("point", "point.z"),
-        ("points", "points.element.z"),
-        ("points.element", "points.element.z"),
-        ("m", "m.value.z"),
-        ("m.value", "m.value.z"),
-    ],
-)
-def test_columns_are_added_in_structs_in_list_elements_and_in_map_values(parent: str, name: str):
-    schema = evolved(AddColumn("z", DOUBLE, parent=parent))
-    assert schema.field(name) == field(16, "z", DOUBLE)
-    assert {i: f.type for i, f in schema.fields_by_id.items() if i not in (3, 4, 5, 9, 12, 16)} == {
-        i: f.type for i, f in COLUMNS.fields_by_id.items() if i not in (3, 4, 5, 9, 12)
-    }
 
 
 @for_each("parent", ["id", "ints", "ints.element", "point.x"])
@@ -151,50 +136,12 @@ def test_a_new_name_has_no_dots_and_is_not_empty(name: str):
         assert f"a column cannot be named {name!r}" in refused(change)
 
 
-def test_a_full_name_that_another_column_has_through_its_dots_is_taken():
-    dotted = Schema(fields=(field(1, "a.b", INT), field(2, "a", StructType((field(3, "c", INT),)))))
-    assert "there is a column 'a.b' already" in refused(AddColumn("b", INT, parent="a"), base=table(dotted))
-
-
-def test_names_may_be_swapped_by_way_of_a_third():
-    schema = evolved(RenameColumn("id", "t"), RenameColumn("day", "id"), RenameColumn("t", "day"))
-    assert ids(schema, "id", "day") == [2, 1]
-
-
-def test_a_required_column_needs_a_default():
-    assert "cannot be added as required without a default" in refused(AddColumn("a", INT, required=True))
-    added = evolved(AddColumn("a", INT, required=True, default=7)).field("a")
-    assert added == field(16, "a", INT, required=True, initial_default=7, write_default=7)
-
-
 def test_both_defaults_are_set_when_a_column_is_added_and_only_the_write_default_changes_later():
     base = committed(table(), AddColumn("a", "decimal(9, 2)", default=1))
     schema = evolved(SetWriteDefault("a", "2.50"), base=base)
     assert (schema.field("a").initial_default, schema.field("a").write_default) == ("1.00", "2.50")
     none = evolved(SetWriteDefault("a", None), base=base).field("a")
     assert (none.initial_default, none.write_default) == ("1.00", None)
-
-
-def test_a_column_that_was_there_from_the_start_may_get_a_write_default_and_no_initial_one():
-    day = evolved(SetWriteDefault("day", "2024-01-31")).field("day")
-    assert (day.initial_default, day.write_default) == (None, "2024-01-31")
-
-
-@pytest.mark.parametrize(
-    ("type_", "default", "problem"),
-    [
-        (INT, "x", "'x' is no default for the type int"),
-        (VARIANT, {}, "such columns default to null"),
-        (POINT, {"7": 1}, "it must be null or {}"),
-    ],
-)
-def test_a_default_must_be_one_of_the_type(type_: Type, default: Any, problem: str):
-    assert problem in refused(AddColumn("a", type_, default=default))
-
-
-def test_a_field_starts_with_one_default():
-    two = StructType((field(1, "x", INT, initial_default=0, write_default=1),))
-    assert "field 'x' of column 'p' starts with two defaults, 0 and 1" in refused(AddColumn("p", two))
 
 
 def test_a_type_that_is_none_is_the_user_s_mistake():
@@ -205,22 +152,7 @@ def test_a_type_that_is_none_is_the_user_s_mistake():
     assert "nested more than 100 levels deep" in refused(AddColumn("a", deep))
 
 
-def test_ids_above_the_greatest_are_not_given_out():
-    base = replace(table(), last_column_id=MAX_COLUMN_ID - 1)
-    assert ids(evolved(AddColumn("a", INT), base=base), "a") == [2147483447]
-    for changes in (
-        [AddColumn("a", INT), AddColumn("b", INT)],
-        [AddColumn("a", ListType(element_id=1, element=INT))],
-    ):
-        assert "the table has no field ids left: the last one is 2147483447" in refused(*changes, base=base)
-
-
 # Dropping.
-
-
-def test_a_dropped_column_is_gone_with_what_is_nested_in_it():
-    schema = evolved(DropColumn("points"), DropColumn("point.y"), DropColumn("m"))
-    assert sorted(schema.fields_by_id) == [1, 2, 3, 6, 7, 15]
 
 
 @pytest.mark.parametrize("name", ["nope", "point.nope", "ID"])
@@ -231,13 +163,6 @@ def test_a_column_that_is_not_there_is_named(name: str):
         SetWriteDefault(name, None), SetIdentifierFields((name,)), AddColumn("a", INT, parent=name),
     ):  # fmt: skip
         assert f"there is no column {name!r}" in refused(change, error=NotFoundError)
-
-
-def test_an_identifier_column_cannot_be_dropped_nor_can_what_holds_it():
-    assert "column 'id' cannot be dropped: 'id' identifies rows" in refused(DropColumn("id"))
-    base = committed(table(), SetIdentifierFields(("point.x",)))
-    assert "column 'point' cannot be dropped: 'point.x' identifies rows" in refused(DropColumn("point"), base=base)
-    assert "id" not in evolved(SetIdentifierFields(()), DropColumn("id")).ids_by_name
 
 
 # Renaming and moving.
@@ -255,30 +180,6 @@ def test_columns_are_moved_within_their_struct():
     assert [f.name for f in schema.fields] == ["ints", "day", "id", "point", "m", "points"]
     assert [f.name for f in schema.field("point").type.fields] == ["y", "x"]
     assert {f.field_id for f in schema.fields} == {f.field_id for f in COLUMNS.fields}
-
-
-def test_a_column_that_was_just_added_is_moved_too():
-    names = [f.name for f in evolved(AddColumn("a", INT), MoveBefore("a", "day")).fields]
-    assert names[:3] == ["id", "a", "day"]
-    nested = evolved(AddColumn("w", INT, parent="m"), MoveFirst("m.value.w")).field("m.value").type
-    assert [f.name for f in nested.fields] == ["w", "v"]
-
-
-@for_each(
-    "change",
-    [
-        MoveBefore("id", "point.x"),
-        MoveAfter("point.x", "id"),
-        MoveBefore("point.x", "points.element.x"),
-        MoveAfter("point", "point.x"),
-    ],
-)
-def test_fields_are_not_grouped_into_a_struct_nor_taken_out_of_one(change: SchemaChange):
-    assert "columns stay in the struct that they are in" in refused(change)
-
-
-def test_a_column_is_not_moved_next_to_itself():
-    assert "next to itself" in refused(MoveBefore("id", "id"))
 
 
 # Nullability and types.
@@ -322,22 +223,11 @@ def test_types_are_promoted_at_every_depth(name: str, new: Type | str):
     assert evolved(UpdateColumnType(name, str(COLUMNS.field(name).type))).schema_id == 0
 
 
-def test_a_decimal_widens_its_precision_only():
-    base = committed(table(), AddColumn("d", decimal(9, 2)))
-    assert evolved(UpdateColumnType("d", "decimal(18, 2)"), base=base).field("d").type == decimal(18, 2)
-    for narrower in ("decimal(8, 2)", "decimal(18, 3)"):
-        assert "its scale stays" in refused(UpdateColumnType("d", narrower), base=base)
-
-
 @for_each(
     ("name", "new"), [("id", INT), ("id", STRING), ("id", POINT), ("point", INT), ("m", LONG), ("day", "timestamptz")]
 )
 def test_narrowing_and_changes_between_primitives_and_structs_are_refused(name: str, new: Type | str):
     assert f"the type of column {name!r} cannot change" in refused(UpdateColumnType(name, new))
-
-
-def test_a_promotion_of_version_3_needs_it():
-    assert "upgrade the table first" in refused(UpdateColumnType("day", TIMESTAMP), base=table(version=2))
 
 
 def test_unknown_becomes_any_type_and_nested_fields_get_ids():
@@ -396,14 +286,6 @@ def test_elements_and_values_are_neither_dropped_nor_renamed_nor_moved(name: str
         assert "it is a part of a" in refused(change)
 
 
-# Comments and identifiers.
-
-
-def test_comments_are_set_and_removed():
-    schema = evolved(UpdateColumnDoc("id", None), UpdateColumnDoc("point.x", "east"))
-    assert (schema.field("id").doc, schema.field("point.x").doc) == (None, "east")
-
-
 # Undelete.
 
 
@@ -436,30 +318,7 @@ def test_a_required_column_is_restored_only_while_no_snapshot_was_made_without_i
     refused(RestoreColumn("id"), base=unknown)
 
 
-def test_only_dropped_columns_are_restored_and_to_a_name_that_is_free():
-    assert "no column 'day' was dropped" in refused(RestoreColumn("day"), error=NotFoundError)
-    again = committed(committed(table(), DropColumn("day")), AddColumn("day", DATE))
-    assert "there is a column 'day' already" in refused(RestoreColumn("day"), base=again)
-    without = committed(committed(table(), DropColumn("point.y")), DropColumn("point"))
-    assert "the struct that it was in is gone" in refused(RestoreColumn("point.y"), base=without)
-    renamed = committed(committed(table(), DropColumn("point.y")), RenameColumn("point", "place"))
-    assert ids(evolved(RestoreColumn("point.y"), base=renamed), "place.y") == [8]
-
-
-def test_the_column_that_had_the_name_last_is_restored():
-    base = table()
-    for change in (DropColumn("day"), AddColumn("day", INT), DropColumn("day")):
-        base = committed(base, change)
-    assert evolved(RestoreColumn("day"), base=base).field("day") == field(16, "day", INT)
-
-
 # Ids of schemas.
-
-
-def test_no_change_keeps_the_schema():
-    evolution = evolve_schema(table(), [])
-    assert (evolution.schema, evolution.last_column_id) == (COLUMNS, 15)
-    assert evolved(RenameColumn("id", "a"), RenameColumn("a", "id"), UpdateColumnDoc("day", None)) == COLUMNS
 
 
 def test_an_equal_schema_is_used_again_with_its_id_and_any_other_gets_the_next():
@@ -494,11 +353,6 @@ def test_every_schema_can_be_written_and_read():
 @pytest.mark.parametrize("change", ["a", SchemaChange(), None])
 def test_what_is_no_change_is_the_user_s_mistake(change: Any):
     assert "is no change of a schema; give values such as AddColumn" in refused(change)
-
-
-def test_a_type_of_another_library_is_none_of_ours():
-    for change in (AddColumn("a", float), UpdateColumnType("id", float)):
-        assert "is no type of Iceberg; give one of icekeep.spec.types, or its name" in refused(change)
 
 
 @st.composite
@@ -572,19 +426,6 @@ def test_a_struct_s_default_is_an_empty_object_that_its_fields_fill():
     evolved(AddColumn("p", unfilled))
 
 
-def test_an_unknown_column_must_be_optional():
-    assert "must be optional" in refused(
-        RequireColumn("u", allow_incompatible=True), base=committed(table(), AddColumn("u", UNKNOWN))
-    )
-
-
-def test_a_struct_keeps_a_field_and_a_table_a_column():
-    assert "struct 'm.value' would have no fields" in refused(DropColumn("m.value.v"))
-    one = table(Schema(fields=(field(1, "a", INT),)))
-    assert "the last column of a table cannot be dropped" in refused(DropColumn("a"), base=one)
-    assert ids(evolved(DropColumn("a"), AddColumn("b", INT), base=one), "b") == [2]
-
-
 def test_a_column_of_the_default_partition_spec_cannot_be_dropped():
     spec = build_spec(COLUMNS, [("day", "month", None), ("point.x", "bucket[4]", None)])
     base = table(spec=spec)
@@ -631,23 +472,11 @@ def test_a_name_that_partition_fields_of_two_columns_have_is_compared_with_both(
         assert "a column cannot be named 'p'" in refused(RenameColumn(column, "p"), base=base)
 
 
-def test_a_column_that_has_the_name_of_a_partition_field_already_may_keep_it():
-    spec = build_spec(COLUMNS, [("day", "month", None)])
-    renamed = replace(spec, fields=(replace(spec.fields[0], name="ints"),))
-    assert evolved(AddColumn("a", INT), base=table(spec=renamed)).schema_id == 1
-
-
 def test_a_column_may_be_named_like_the_partition_field_that_is_made_of_it():
     base = table(spec=build_spec(COLUMNS, [("day", "identity", None)]))
     renamed = committed(base, RenameColumn("day", "date"))
     assert ids(evolved(RenameColumn("date", "day"), base=renamed), "day") == [2]
     assert "a column cannot be named 'day'" in refused(AddColumn("day", INT), base=renamed)
-
-
-def test_an_identifier_column_stays_required():
-    assert "column 'id' cannot identify rows" in refused(MakeOptional("id"))
-    base = committed(table(), SetIdentifierFields(("point.x",)))
-    assert "column 'point.x' cannot identify rows" in refused(MakeOptional("point"), base=base)
 
 
 @for_each("transform", ["bucket[4]", "identity"])
@@ -662,19 +491,6 @@ def test_a_date_is_not_promoted_where_a_transform_of_any_spec_would_give_other_v
         "the type of column 'day' cannot change from date to timestamp: partition field 'p' of spec 0 would have other "
         "values; add a column of the new type"
     )
-
-
-def test_a_date_is_promoted_under_calendar_transforms():
-    base = table(spec=build_spec(COLUMNS, [("day", "month", None)]))
-    assert evolved(UpdateColumnType("day", "timestamp_ns"), base=base).schema_id == 1
-
-
-def test_a_transform_of_several_columns_counts_for_each_of_them():
-    several = PartitionField(
-        source_id=1, field_id=1000, name="z", transform=UnknownTransform("zorder"), extra={"source-ids": [1, 2]}
-    )
-    base = table(spec=PartitionSpec(spec_id=0, fields=(several,)))
-    assert "partition field 'z' of spec 0" in refused(UpdateColumnType("day", TIMESTAMP), base=base)
 
 
 def test_identifier_columns_are_named():
@@ -758,31 +574,6 @@ def test_a_date_with_a_transform_that_would_make_other_values_is_not_promoted(tr
     assert keeps_partition_values(transform, DATE, DATE)
 
 
-def test_numbers_and_calendar_units_are_not_affected():
-    assert all(
-        keeps_partition_values(t, INT, LONG) for t in (Bucket(4), Truncate(3), Identity(), UnknownTransform("z"))
-    )
-    assert all(keeps_partition_values(t, DATE, TIMESTAMP_NS) for t in (Year(), Month(), Day(), Void()))
-    assert not keeps_partition_values(Hour(), DATE, TIMESTAMP)
-
-
-@for_each(
-    ("old", "new", "stored", "promoted"),
-    [
-        (INT, LONG, 5, 5),
-        (FLOAT, DOUBLE, 1.1, 1.100000023841858),
-        (decimal(9, 2), decimal(12, 2), "1.50", "1.50"),
-        (DATE, TIMESTAMP, "1969-12-31", "1969-12-31T00:00:00"),
-        (DATE, TIMESTAMP_NS, "2024-01-31", "2024-01-31T00:00:00"),
-        (UNKNOWN, INT, None, None),
-        (STRUCT, StructType(()), {}, {}),
-    ],
-    ids=str,
-)
-def test_a_stored_default_stays_the_same_value(old: Type, new: Type, stored: Any, promoted: Any):
-    assert value_to_json(new, promote_value(old, new, value_from_json(old, stored))) == promoted
-
-
 def test_values_in_lists_maps_and_structs_are_promoted_and_those_of_dropped_fields_left_out():
     def row(type_: Type, *more: NestedField) -> StructType:
         return StructType((NestedField(field_id=1, name="x", type=type_), *more))
@@ -797,20 +588,280 @@ def test_values_in_lists_maps_and_structs_are_promoted_and_those_of_dropped_fiel
     assert promote_value(old_map, new_map, (("k", 1), ("n", None))) == (("k", 86_400_000_000), ("n", None))
 
 
-def test_a_date_that_no_timestamp_can_hold_is_an_error():
-    assert promote_value(DATE, TIMESTAMP_NS, 106_751) == 106_751 * 86_400 * 10**9
-    with pytest.raises(InvalidTableError, match="out of the range of timestamp_ns"):
-        promote_value(DATE, TIMESTAMP_NS, 106_752)
-    with pytest.raises(InvalidTableError, match="out of the range of timestamp"):
-        promote_value(DATE, TIMESTAMP, -(2**31))
-
-
-def test_values_of_other_kinds_cannot_be_promoted():
-    with pytest.raises(IcekeepBug):
-        promote_value(INT, STRUCT, 1)
-
-
 @given(st.data(), decimal_types())
 def test_a_decimal_keeps_its_value(data: st.DataObject, old):
     value = data.draw(values_of(old))
     assert promote_value(old, decimal(38, old.scale), value) == value
+
+
+def test_examples():
+    check_examples("spec/evolution.txt", icekeep.spec.schema, icekeep.spec.transforms, icekeep.spec.types, globals())
+
+
+THEIR_POINT = StructType((NestedField(field_id=1, name="x", type=INT), NestedField(field_id=2, name="y", type=FLOAT)))
+RICH = Schema(
+    fields=(
+        NestedField(field_id=1, name="a", type=INT, required=True),
+        NestedField(field_id=2, name="d", type=decimal(9, 2)),
+        NestedField(field_id=3, name="s", type=StructType((
+            NestedField(field_id=6, name="f", type=FLOAT),
+            NestedField(field_id=7, name="a", type=INT, required=True),
+            NestedField(field_id=8, name="t", type=StructType((NestedField(field_id=9, name="i", type=INT),))),
+        )), required=True),
+        NestedField(field_id=4, name="l", type=ListType(element_id=10, element=StructType((
+            NestedField(field_id=11, name="x", type=INT), NestedField(field_id=12, name="y", type=DATE),
+        )))),
+        NestedField(field_id=5, name="m", type=MapType(
+            key_id=13, key=STRING, value_id=14, value=ListType(element_id=15, element=FLOAT, element_required=True),
+        )),
+    ),
+    identifier_field_ids=(1,),
+)  # fmt: skip
+ADDED_TYPES: list[Type] = [
+    INT, STRING, DATE, decimal(9, 2), THEIR_POINT, ListType(element_id=1, element=THEIR_POINT),
+    MapType(key_id=1, key=STRING, value_id=2, value=THEIR_POINT),
+]  # fmt: skip
+PROMOTED_TYPES: list[Type] = [LONG, DOUBLE, INT, decimal(12, 2), decimal(38, 4), TIMESTAMP]
+
+# What we refuse and PyIceberg does not: rules of the spec and of Java that it does not check.
+STRICTER = (
+    "cannot identify rows",
+    "identifies rows",
+    "would have no fields",
+    "the last column of a table",
+    "keys of a map",
+    "it is a part of a",
+    "a decimal's precision may grow, its scale stays",
+)
+
+
+STRICTER_SPECS = ("redundant", "was removed already", "has the name of a column", "there is a partition field")
+
+
+def attempted(evolve: Any, base: TableMetadata, change: Any) -> Any:
+    """What comes of one change, or the error that refuses it."""
+    try:
+        return evolve(base, [change])
+    except IcekeepError as error:
+        return error
+
+
+def their_table(schema: Schema, version: int = 2) -> TableMetadata:
+    return new_table_metadata(
+        schema=schema,
+        spec=UNPARTITIONED,
+        location="s3://b/t",
+        table_uuid="9c12d441-03fe-4693-9a96-a0705ddf69c1",
+        now_ms=0,
+        format_version=version,
+    )
+
+
+def foreign(update: type[Any], base: TableMetadata) -> Any:
+    return update(SimpleNamespace(table_metadata=TableMetadataUtil.parse_raw(json.dumps(metadata_to_json(base)))))
+
+
+def foreign_type(type_: Type) -> Any:
+    form = {"type": "struct", "fields": [{"id": 999, "name": "c", "required": False, "type": type_to_json(type_)}]}
+    return ForeignSchema.model_validate_json(json.dumps(form)).fields[0].field_type
+
+
+def path(name: str | None) -> tuple[str, ...]:
+    return () if name is None else tuple(name.split("."))
+
+
+def apply_foreign(change: SchemaChange, update: ForeignUpdateSchema) -> None:  # noqa: C901 - one line a change
+    match change:
+        case AddColumn(name, type_, parent, required, doc):
+            update.add_column((*path(parent), name), foreign_type(type_), doc=doc, required=required)
+        case DropColumn(name):
+            update.delete_column(name)
+        case RenameColumn(name, new_name):
+            update.rename_column(name, new_name)
+        case MoveFirst(name):
+            update.move_first(name)
+        case MoveBefore(name, other):
+            update.move_before(name, other)
+        case MoveAfter(name, other):
+            update.move_after(name, other)
+        case MakeOptional(name):
+            update.make_column_optional(name)
+        case RequireColumn(name, allow):
+            update._allow_incompatible_changes = allow
+            update.update_column(name, required=True)
+        case UpdateColumnType(name, type_):
+            update.update_column(name, field_type=foreign_type(type_))
+        case UpdateColumnDoc(name, doc):
+            update.update_column(name, doc=doc or "")
+        case SetIdentifierFields(names):
+            update.set_identifier_fields(*names)
+
+
+def theirs(change: SchemaChange, base: TableMetadata) -> Schema | Exception:
+    try:
+        update = foreign(ForeignUpdateSchema, base)
+        apply_foreign(change, update)
+        return schema_from_json(json.loads(update._apply().model_dump_json()))
+    except Exception as error:  # noqa: BLE001 - whatever it raises, it refuses
+        return error
+
+
+@st.composite
+def schema_changes(draw: st.DrawFn, schema: Schema) -> SchemaChange:
+    top = [field.name for field in schema.fields]
+    names = st.sampled_from([*schema.ids_by_name, *schema.ids_by_name, *top, "nope"])
+    fresh = st.sampled_from(["b", "c", "g", "h", *top[:2]])
+    numbers = [n for n, i in schema.ids_by_name.items() if schema.fields_by_id[i].type in (INT, FLOAT, decimal(9, 2))]
+    kinds = [
+        st.builds(AddColumn, fresh, st.sampled_from(ADDED_TYPES), st.none() | names, doc=st.none() | st.just("d")),
+        st.builds(AddColumn, fresh, st.just(INT), required=st.just(True)),
+        st.builds(DropColumn, names),
+        st.builds(RenameColumn, names, fresh),
+        st.builds(MoveFirst, names),
+        st.builds(MoveBefore, names, names),
+        st.builds(MoveAfter, names, names),
+        st.builds(MakeOptional, names),
+        st.builds(RequireColumn, names, st.booleans()),
+        st.builds(UpdateColumnType, st.sampled_from(numbers or ["nope"]), st.sampled_from(PROMOTED_TYPES)),
+        st.builds(UpdateColumnType, names, st.sampled_from(PROMOTED_TYPES)),
+        st.builds(MoveBefore, st.sampled_from(top or ["nope"]), st.sampled_from(top or ["nope"])),
+        st.builds(UpdateColumnDoc, names, st.text(min_size=1, max_size=3)),
+        st.builds(SetIdentifierFields, st.lists(names, max_size=2).map(tuple)),
+    ]
+    return draw(st.one_of(kinds))
+
+
+def is_their_fault(change: SchemaChange, base: TableMetadata) -> bool:
+    """Whether PyIceberg refuses or does otherwise what Java and we do."""
+    match change:
+        case RenameColumn(name, new_name):
+            # A name that stays is taken, and an identifier field below a renamed struct is looked for by its old name.
+            return name.rpartition(".")[2] == new_name or any(
+                base.schema.names_by_id[i].startswith(f"{name}.") for i in base.schema.identifier_field_ids
+            )
+        case UpdateColumnType(name, type_):
+            # It knows no promotions of version 3.
+            return base.schema.field(name).type in (type_, DATE)
+    return False
+
+
+def committed_by_them(base: TableMetadata, schema: Schema, last_column_id: int) -> TableMetadata:
+    schemas_ = base.schemas if schema.schema_id in base.schemas_by_id else (*base.schemas, schema)
+    return replace(base, schemas=schemas_, current_schema_id=schema.schema_id, last_column_id=last_column_id)
+
+
+@pytest.mark.slow
+@cases(80)
+@given(st.data(), st.just(RICH) | schemas())
+def test_schemas_evolve_as_in_pyiceberg_and_ids_are_kept(data: st.DataObject, start: Schema):
+    base = their_table(replace(start, schema_id=0), version=3)
+    given_out: dict[int, set[str]] = {}
+    for _ in range(data.draw(st.integers(1, 10))):
+        change = data.draw(schema_changes(base.schema))
+        expected = theirs(change, base)
+        ours = attempted(evolve_schema, base, change)
+        if isinstance(ours, IcekeepError):
+            assert isinstance(expected, Exception) or any(reason in str(ours) for reason in STRICTER), (change, ours)
+            continue
+        if not is_their_fault(change, base):
+            assert isinstance(expected, Schema), (change, expected)
+            assert ours.schema.fields == expected.fields, change
+            assert set(ours.schema.identifier_field_ids) == set(expected.identifier_field_ids)
+        added = ours.schema.fields_by_id.keys() - base.schema.fields_by_id.keys()
+        assert all(field_id > base.last_column_id for field_id in added), "an id was used again"
+        assert ours.last_column_id >= max(base.last_column_id, ours.schema.highest_field_id)
+        base = committed_by_them(base, ours.schema, ours.last_column_id)
+        for schema in base.schemas:
+            assert schema_from_json(json.loads(json.dumps(schema_to_json(schema)))) == schema
+            validate_schema(schema)
+    for schema in base.schemas:
+        for one in walk(schema.as_struct()):
+            parent = schema.parents_by_id.get(one.field_id)
+            given_out.setdefault(one.field_id, set()).add(str(None if parent is None else parent.field_id))
+    assert all(len(parents) == 1 for parents in given_out.values()), "a field moved to another struct"
+
+
+THEIR_COLUMNS = Schema(
+    fields=(
+        NestedField(field_id=1, name="id", type=LONG),
+        NestedField(field_id=2, name="ts", type=TIMESTAMP),
+        NestedField(field_id=3, name="kind", type=STRING),
+        NestedField(field_id=4, name="place", type=StructType((NestedField(field_id=5, name="code", type=STRING),))),
+    )
+)
+
+
+@st.composite
+def partition_changes(draw: st.DrawFn, base: TableMetadata) -> PartitionChange:
+    terms = [
+        ("id", "bucket[4]"),
+        ("id", "bucket[8]"),
+        ("id", "identity"),
+        ("ts", "day"),
+        ("ts", "hour"),
+        ("ts", "month"),
+    ]
+    terms += [("kind", "truncate[2]"), ("place.code", "identity"), ("kind", "day"), ("nope", "identity")]
+    names = [field.name for field in base.spec.fields] or ["nope"]
+    fresh = st.sampled_from(["p", "q", "kind", "id", *names])
+    return draw(
+        st.one_of(
+            st.builds(lambda term, name: AddPartitionField(*term, name), st.sampled_from(terms), st.none() | fresh),
+            st.builds(RemovePartitionField, st.sampled_from([*names, "nope"])),
+            st.builds(RenamePartitionField, st.sampled_from([*names, "nope"]), fresh),
+        )
+    )
+
+
+def their_spec(change: PartitionChange, base: TableMetadata) -> list[tuple[str, int, str]] | Exception:
+    try:
+        update = foreign(ForeignUpdateSpec, base)
+        match change:
+            case AddPartitionField(column, transform, name):
+                update.add_field(column, transform, name)
+            case RemovePartitionField(name):
+                update.remove_field(name)
+            case RenamePartitionField(name, new_name):
+                update.rename_field(name, new_name)
+        return [(f.name, f.field_id, str(f.transform)) for f in update._apply().fields]
+    except Exception as error:  # noqa: BLE001 - whatever it raises, it refuses
+        return error
+
+
+def has_void(base: TableMetadata) -> bool:
+    return any(isinstance(field.transform, Void) for field in base.spec.fields)
+
+
+@pytest.mark.slow
+@cases(80)
+@given(st.data(), st.sampled_from([1, 2]))
+def test_specs_evolve_as_in_pyiceberg_and_field_ids_keep_their_meaning(data: st.DataObject, version: int):
+    base = their_table(THEIR_COLUMNS, version)
+    for _ in range(data.draw(st.integers(1, 8))):
+        change = data.draw(partition_changes(base))
+        expected = their_spec(change, base)
+        spec = attempted(evolve_spec, base, change)
+        if isinstance(spec, IcekeepError):
+            assert isinstance(expected, Exception) or any(r in str(spec) for r in STRICTER_SPECS), (change, spec)
+            continue
+        names: dict[int, set[str]] = {}
+        for part in (part for known in base.partition_specs for part in known.fields):
+            names.setdefault(part.field_id, set()).add(part.name)
+        renamed = any(len(several) > 1 for several in names.values())
+        # It renames the new field in place of a void one, and takes the oldest name of a field that had several.
+        is_their_fault = has_void(base) or (isinstance(change, AddPartitionField) and renamed)
+        if not is_their_fault:
+            assert [(f.name, f.field_id, str(f.transform)) for f in spec.fields] == expected, change
+        specs = base.partition_specs if spec.spec_id in base.specs_by_id else (*base.partition_specs, spec)
+        base = replace(
+            base,
+            partition_specs=specs,
+            default_spec_id=spec.spec_id,
+            last_partition_id=max(base.last_partition_id, last_assigned_field_id(specs)),
+        )
+    meanings: dict[int, set[tuple[int, str]]] = {}
+    for spec in base.partition_specs:
+        for part in spec.fields:
+            if not isinstance(part.transform, Void):
+                meanings.setdefault(part.field_id, set()).add((part.source_id, str(part.transform)))
+    assert all(len(meaning) == 1 for meaning in meanings.values())

@@ -1,21 +1,35 @@
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pyiceberg.partitioning import PartitionSpec as ForeignSpec
 from pyiceberg.schema import Schema as ForeignSchema
 from pyiceberg.typedef import Record
 
-from icekeep.errors import IcekeepBug, InvalidTableError, NotFoundError, UsageError
+import icekeep.spec.partitioning
+import icekeep.spec.transforms
+import icekeep.spec.types
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.spec.evolution import (
+    AddPartitionField,
+    PartitionChange,
+    RemovePartitionField,
+    RenamePartitionField,
+    evolve_spec,
+    has_sequential_ids,
+    same_fields,
+)
+from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import (
     UNPARTITIONED,
     PartitionField,
     PartitionSpec,
     build_spec,
     last_assigned_field_id,
-    partition_fields_from_json,
     partition_path,
     partition_type,
     spec_from_json,
@@ -23,13 +37,12 @@ from icekeep.spec.partitioning import (
     validate_spec,
 )
 from icekeep.spec.schema import Schema, schema_to_json
-from icekeep.spec.transforms import Bucket, Day, Identity, UnknownTransform, Void, parse_transform
+from icekeep.spec.transforms import UnknownTransform, Void, parse_transform
 from icekeep.spec.types import (
     BINARY,
     DATE,
     INT,
     LONG,
-    OPAQUE,
     STRING,
     TIMESTAMP,
     VARIANT,
@@ -37,8 +50,10 @@ from icekeep.spec.types import (
     MapType,
     NestedField,
     StructType,
+    Type,
 )
 from kit.cases import for_each
+from kit.examples import check_examples
 
 SCHEMA = Schema(
     fields=(
@@ -74,16 +89,6 @@ SPEC_EXAMPLE = {
 }
 
 
-def test_the_example_of_appendix_c_is_read():
-    assert spec_from_json(SPEC_EXAMPLE) == PartitionSpec(
-        spec_id=3,
-        fields=(
-            PartitionField(source_id=4, field_id=1000, name="ts_day", transform=Day()),
-            PartitionField(source_id=1, field_id=1001, name="id_bucket", transform=Bucket(16)),
-        ),
-    )
-
-
 @for_each(
     "form",
     [
@@ -114,56 +119,11 @@ def test_a_transform_of_several_columns_is_unknown():
     assert read.fields[0].extra == {"source-ids": [1, 2]}
 
 
-def test_fields_without_ids_are_numbered_from_1000():
-    fields = partition_fields_from_json(
-        [{"source-id": 4, "name": "a", "transform": "day"}, {"source-id": 1, "name": "b", "transform": "identity"}]
-    )
-    assert [f.field_id for f in fields] == [1000, 1001]
-
-
-@for_each(
-    "form",
-    [
-        None,
-        [],
-        {"fields": []},
-        {"spec-id": "0", "fields": []},
-        {"spec-id": True, "fields": []},
-        {"spec-id": 0},
-        {"spec-id": 0, "fields": {}},
-        {"spec-id": 0, "fields": [1]},
-        {"spec-id": 0, "fields": [{"source-id": 1, "transform": "day"}]},
-        {"spec-id": 0, "fields": [{"source-id": 1, "name": "", "transform": "day"}]},
-        {"spec-id": 0, "fields": [{"source-id": 1, "name": "a", "transform": "day", "field-id": "1000"}]},
-        {"spec-id": 0, "fields": [{"source-id": 1, "name": "a", "transform": "bucket[0]"}]},
-        {"spec-id": 0, "fields": [{"name": "a", "transform": "day"}]},
-        {
-            "spec-id": 0,
-            "fields": [
-                {"source-id": 1, "name": "a", "transform": "day", "field-id": 1000},
-                {"source-id": 1, "name": "b", "transform": "day"},
-            ],
-        },
-    ],
-)
-def test_json_that_is_no_spec_breaks_the_table(form: Any):
-    with pytest.raises(InvalidTableError):
-        spec_from_json(form)
-
-
 def test_specs_are_values():
     with pytest.raises(AttributeError):
         UNPARTITIONED.spec_id = 1
     with pytest.raises(AttributeError):
         field("a", "identity").name = "b"
-
-
-def test_a_spec_of_void_fields_partitions_nothing():
-    assert UNPARTITIONED.is_unpartitioned
-    assert UNPARTITIONED.spec_id == build_spec(SCHEMA, []).spec_id == 0
-    assert spec(field("a", "void")).is_unpartitioned
-    assert not spec(field("a", "void"), field("b", "identity", field_id=1001)).is_unpartitioned
-    assert not UNPARTITIONED.has_unknown_transform
 
 
 def test_new_fields_are_named_as_iceberg_s_java_library_names_them():
@@ -189,64 +149,6 @@ def test_new_fields_are_named_as_iceberg_s_java_library_names_them():
     assert built.spec_id == 7
 
 
-@for_each(
-    ("columns", "problem"),
-    [
-        ([("id", "bucket[0]", None)], "not between 1 and"),
-        ([("id", "zorder", None)], "no transform 'zorder'"),
-        ([("id", "day", None)], "'day' does not take column 'id' of type long"),
-        ([("any", "identity", None)], "does not take column"),
-        ([("place", "identity", None)], "is not primitive"),
-        ([("tags.element", "identity", None)], "in a list or a map"),
-        ([("counts.value", "identity", None)], "in a list or a map"),
-        ([("ts", "month", None)], "has the name of a column"),
-        ([("id", "identity", "kind")], "has the name of a column"),
-        ([("id", "bucket[4]", "id")], "has the name of a column"),
-        ([("id", "identity", "")], "needs a name"),
-        ([("id", "bucket[4]", "a"), ("kind", "identity", "a")], "two fields have the name 'a'"),
-        ([("id", "identity", None), ("id", "identity", "b")], "redundant"),
-        ([("id", "bucket[4]", None), ("id", "bucket[4]", "b")], "redundant"),
-        ([("ts", "day", None), ("ts", "hour", None)], "field 'ts_hour' is redundant beside 'ts_day'"),
-    ],
-)
-def test_a_spec_that_cannot_be_is_refused(columns: list[Any], problem: str):
-    with pytest.raises(UsageError, match=problem):
-        build_spec(SCHEMA, columns)
-
-
-def test_different_transforms_of_one_column_are_not_redundant():
-    assert (
-        len(build_spec(SCHEMA, [("id", "bucket[4]", "a"), ("id", "bucket[8]", "b"), ("id", "identity", None)]).fields)
-        == 3
-    )
-
-
-def test_partitioning_by_a_column_that_is_not_there_is_refused():
-    with pytest.raises(NotFoundError):
-        build_spec(SCHEMA, [("nope", "identity", None)])
-
-
-def test_identity_and_void_fields_may_carry_their_column_s_name():
-    built = build_spec(SCHEMA, [("id", "identity", "id"), ("kind", "void", "kind")])
-    assert [f.transform for f in built.fields] == [Identity(), Void()]
-
-
-@for_each(
-    ("fields", "problem"),
-    [
-        ([field("a", "identity"), field("b", "bucket[2]")], "two fields have the id 1000"),
-        ([field("a", "identity"), field("a", "bucket[2]", field_id=1001)], "two fields have the name 'a'"),
-        ([field("a", "identity", source_id=99)], "source column 99"),
-        ([field("a", "identity", source_id=8)], "in a list or a map"),
-        ([field("a", "identity", source_id=5)], "not primitive"),
-        ([field("a", "year")], "does not take"),
-    ],
-)
-def test_a_spec_that_does_not_fit_the_schema_breaks_the_table(fields: list[PartitionField], problem: str):
-    with pytest.raises(InvalidTableError, match=problem):
-        validate_spec(spec(*fields), SCHEMA)
-
-
 def test_void_and_unknown_fields_may_have_lost_their_column():
     lost = spec(field("a", "void", source_id=99), field("b", "zorder", source_id=99, field_id=1001))
     assert validate_spec(lost, SCHEMA) is lost
@@ -264,19 +166,6 @@ def test_the_partition_type_has_the_fields_of_the_spec_all_optional():
             NestedField(field_id=1003, name="raw_null", type=BINARY),
         )
     )
-
-
-def test_transforms_with_one_result_type_do_not_need_their_column_any_more():
-    texts = ["bucket[4]", "year", "month", "day", "hour", "void", "zorder"]
-    fields = [field(f"f{i}", text, field_id=1000 + i) for i, text in enumerate(texts)]
-    types = partition_type(spec(*fields), WITHOUT_COLUMNS)
-    assert tuple(f.type for f in types.fields) == (INT, INT, INT, DATE, INT, STRING, OPAQUE)
-
-
-@pytest.mark.parametrize("transform", ["identity", "truncate[4]"])
-def test_values_of_a_lost_column_have_no_type(transform: str):
-    with pytest.raises(InvalidTableError, match="is not in schema 0"):
-        partition_type(spec(field("a", transform)), WITHOUT_COLUMNS)
 
 
 @for_each(
@@ -298,26 +187,6 @@ def test_values_of_a_lost_column_have_no_type(transform: str):
 )
 def test_values_are_escaped_as_java_s_url_encoder_does(value: str | None, text: str):
     assert partition_path(spec(field("kind", "identity")), SCHEMA, (value,)) == f"kind={text}"
-
-
-def test_names_are_escaped_too_and_fields_are_joined_by_slashes():
-    fields = (field("a b/c", "identity"), field("ts_day", "day", source_id=3, field_id=1001))
-    assert partition_path(spec(*fields), SCHEMA, ("x", 15710)) == "a+b%2Fc=x/ts_day=2013-01-05"
-
-
-def test_an_unpartitioned_table_has_no_partition_directory():
-    assert partition_path(UNPARTITIONED, SCHEMA, ()) == ""
-
-
-def test_a_partition_with_a_value_too_few_is_a_bug():
-    with pytest.raises(IcekeepBug):
-        partition_path(spec(field("kind", "identity")), SCHEMA, ())
-
-
-def test_the_last_assigned_id_is_over_all_specs():
-    assert last_assigned_field_id([]) == 999
-    assert last_assigned_field_id([UNPARTITIONED]) == 999
-    assert last_assigned_field_id([spec(field("a", "year", field_id=1007)), spec(field("a", "year"))]) == 1007
 
 
 COLUMNS = st.lists(
@@ -357,3 +226,316 @@ def test_specs_types_and_paths_agree_with_pyiceberg(data: st.DataObject, columns
     values = [data.draw(st.none() | PARTITION_VALUES[type_]) for type_ in types]
     path = theirs.partition_to_path(Record(*values), foreign_schema)
     assert partition_path(built, PYICEBERG_KNOWS, tuple(values)) == path
+
+
+def test_examples():
+    check_examples(
+        "spec/partitioning.txt", icekeep.spec.partitioning, icekeep.spec.transforms, icekeep.spec.types, globals()
+    )
+
+
+Add, Remove, Rename = AddPartitionField, RemovePartitionField, RenamePartitionField
+
+
+def part(field_id: int, name: str, type_: Type) -> NestedField:
+    return NestedField(field_id=field_id, name=name, type=type_)
+
+
+SOURCES = Schema(
+    fields=(
+        part(1, "id", LONG),
+        part(2, "ts", TIMESTAMP),
+        part(3, "kind", STRING),
+        part(4, "place", StructType((part(5, "code", STRING),))),
+        part(6, "tags", ListType(element_id=7, element=STRING)),
+        part(8, "n", INT),
+    )
+)
+
+
+def table(*columns: tuple[str, str], version: int = 2) -> TableMetadata:
+    spec = build_spec(SOURCES, [(*column, None)[:3] for column in columns])
+    return new_table_metadata(
+        schema=SOURCES, spec=spec, location="s3://b/t", table_uuid="u", now_ms=0, format_version=version
+    )
+
+
+def committed(base: TableMetadata, *changes: PartitionChange) -> TableMetadata:
+    spec = evolve_spec(base, changes)
+    specs = base.partition_specs if spec.spec_id in base.specs_by_id else (*base.partition_specs, spec)
+    last = max(base.last_partition_id, last_assigned_field_id(specs))
+    return replace(base, partition_specs=specs, default_spec_id=spec.spec_id, last_partition_id=last)
+
+
+def shown(spec: PartitionSpec | TableMetadata) -> list[tuple[str, int, str]]:
+    spec = spec.spec if isinstance(spec, TableMetadata) else spec
+    return [(f.name, f.field_id, str(f.transform)) for f in spec.fields]
+
+
+def refused(base: TableMetadata, *changes: PartitionChange, error: type[Exception] = UsageError) -> str:
+    with pytest.raises(error) as raised:
+        evolve_spec(base, changes)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_added_fields_follow_the_others_with_new_ids_and_the_names_of_java(version: int):
+    base = table(("ts", "day"), version=version)
+    spec = evolve_spec(
+        base,
+        [Add("id", "bucket[16]"), Add("kind", "truncate[4]"), Add("place.code"), Add("n", "void"), Add("n", name="nn")],
+    )
+    assert shown(spec) == [
+        ("ts_day", 1000, "day"),
+        ("id_bucket_16", 1001, "bucket[16]"),
+        ("kind_trunc_4", 1002, "truncate[4]"),
+        ("place.code", 1003, "identity"),
+        ("n_null", 1004, "void"),
+        ("nn", 1005, "identity"),
+    ]
+    assert spec.spec_id == 1
+    assert [f.source_id for f in spec.fields] == [2, 1, 3, 5, 8, 8]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_removed_field_is_gone(version: int):
+    assert shown(committed(table(("ts", "day"), ("id", "bucket[4]"), version=version), Remove("ts_day"))) == [
+        ("id_bucket", 1001, "bucket[4]")
+    ]
+
+
+def test_a_removed_field_of_a_version_1_table_becomes_void_and_keeps_its_place_id_and_name():
+    after = committed(table(("ts", "day"), ("id", "bucket[4]"), version=1), Remove("ts_day"))
+    assert shown(after) == [("ts_day", 1000, "void"), ("id_bucket", 1001, "bucket[4]")]
+    again = committed(after, Add("ts", "month"))
+    assert shown(again) == [*shown(after), ("ts_month", 1002, "month")]
+    assert "was removed already" in refused(again, Remove("ts_day"))
+
+
+def test_a_removed_field_of_a_version_1_table_gives_its_name_away():
+    removed = committed(table(("ts", "day"), version=1), Remove("ts_day"))
+    assert shown(committed(removed, Add("ts", "day"))) == [("ts_day_1000", 1000, "void"), ("ts_day", 1001, "day")]
+    both = table(("ts", "day"), ("id", "bucket[4]"), version=1)
+    for after in (
+        committed(both, Remove("ts_day"), Rename("id_bucket", "ts_day")),
+        committed(committed(both, Remove("ts_day")), Rename("id_bucket", "ts_day")),
+    ):
+        assert shown(after) == [("ts_day_1000", 1000, "void"), ("ts_day", 1001, "bucket[4]")]
+
+
+def test_void_fields_of_an_upgraded_table_give_their_names_away_and_can_be_removed():
+    upgraded = replace(committed(table(("ts", "day"), version=1), Remove("ts_day")), format_version=2)
+    assert shown(committed(upgraded, Add("id", name="ts_day"))) == [
+        ("ts_day_1000", 1000, "void"),
+        ("ts_day", 1001, "identity"),
+    ]
+    assert shown(committed(upgraded, Remove("ts_day"))) == []
+
+
+def test_a_field_that_was_there_before_gets_its_id_and_name_again():
+    base = committed(table(("ts", "day"), ("id", "bucket[4]")), Remove("ts_day"))
+    base = committed(base, Add("n"))
+    assert shown(committed(base, Add("ts", "day"))) == [
+        ("id_bucket", 1001, "bucket[4]"), ("n", 1002, "identity"), ("ts_day", 1000, "day"),
+    ]  # fmt: skip
+    assert shown(committed(base, Add("ts", "day", "ts_day")))[-1] == ("ts_day", 1000, "day")
+    assert shown(committed(base, Add("ts", "day", "d")))[-1] == ("d", 1003, "day"), (
+        "another name is another field, as in Java"
+    )
+    assert shown(committed(base, Add("ts", "month")))[-1] == ("ts_month", 1003, "month")
+
+
+def test_the_newest_name_of_an_earlier_field_counts():
+    base = committed(table(("ts", "day"), ("id", "identity")), Rename("ts_day", "d"))
+    base = committed(base, Remove("d"))
+    assert shown(committed(base, Add("ts", "day")))[-1] == ("d", 1000, "day")
+    assert shown(committed(base, Add("ts", "day", "ts_day")))[-1] == ("ts_day", 1000, "day")
+
+
+def test_a_void_field_of_version_1_keeps_its_id_to_itself():
+    base = committed(table(("ts", "day"), version=1), Remove("ts_day"))
+    assert shown(committed(base, Add("ts", "day", "d")))[-1] == ("d", 1001, "day")
+    upgraded = replace(base, format_version=2)
+    assert shown(committed(upgraded, Add("ts", "day", "d")))[-1] == ("d", 1001, "day")
+    without = committed(upgraded, Remove("ts_day"))
+    # Void values leave no doubt about what the id stands for.
+    again = committed(without, Add("n"), Add("ts", "day"))
+    assert shown(again) == [("n", 1001, "identity"), ("ts_day", 1000, "day")]
+
+
+def test_a_version_1_table_that_went_back_to_a_shorter_spec_gets_the_longer_one_again():
+    longer = committed(table(("ts", "day"), version=1), Add("id"))
+    shorter = replace(longer, default_spec_id=0)
+    assert evolve_spec(shorter, [Add("id")]) == longer.spec
+    assert "upgrade the table" in refused(shorter, Add("n"))
+
+
+def test_an_id_that_stood_for_two_fields_in_version_1_is_not_used_again():
+    def spec(spec_id: int, name: str, column: str, transform: str) -> PartitionSpec:
+        return replace(build_spec(SOURCES, [(column, transform, name)]), spec_id=spec_id)
+
+    base = table(("ts", "day"))
+    both = replace(base, partition_specs=(base.spec, spec(1, "i", "id", "bucket[4]")), default_spec_id=1)
+    assert shown(committed(both, Add("ts", "day"))) == [("i", 1000, "bucket[4]"), ("ts_day", 1001, "day")]
+    none = replace(
+        both, partition_specs=(*both.partition_specs, PartitionSpec(spec_id=2, fields=())), default_spec_id=2
+    )
+    assert shown(committed(none, Add("n"), Add("ts", "day"))) == [("n", 1001, "identity"), ("ts_day", 1002, "day")]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_field_that_is_removed_and_added_again_stays_where_it_was(version: int):
+    base = table(("ts", "day"), ("id", "bucket[4]"), version=version)
+    assert evolve_spec(base, [Remove("ts_day"), Add("ts", "day")]) == base.spec
+    assert shown(evolve_spec(base, [Remove("ts_day"), Add("ts", "day", "d")])) == [
+        ("d", 1000, "day"), ("id_bucket", 1001, "bucket[4]"),
+    ]  # fmt: skip
+
+
+def test_a_renamed_field_keeps_its_id_and_place():
+    assert shown(committed(table(("ts", "day"), ("id", "bucket[4]")), Rename("ts_day", "d"))) == [
+        ("d", 1000, "day"), ("id_bucket", 1001, "bucket[4]"),
+    ]  # fmt: skip
+
+
+def test_names_can_be_swapped():
+    after = committed(
+        table(("ts", "day"), ("id", "bucket[4]")),
+        Rename("ts_day", "t"),
+        Rename("id_bucket", "ts_day"),
+        Rename("t", "id_bucket"),
+    )
+    assert shown(after) == [("id_bucket", 1000, "day"), ("ts_day", 1001, "bucket[4]")]
+
+
+def test_the_same_transform_of_a_column_is_there_once():
+    base = table(("ts", "day"))
+    assert refused(base, Add("ts", "day", "d")) == "partition field 'ts_day' is 'day' of column 'ts' already"
+    assert "'i' is 'identity' of column 'id' already" in refused(base, Add("id", name="i"), Add("id"))
+
+
+@pytest.mark.parametrize("unit", ["year", "month", "hour"])
+def test_two_times_of_one_column_are_redundant(unit: str):
+    base = table(("ts", "day"))
+    assert refused(base, Add("ts", unit)) == (
+        f"partition field 'ts_{unit}' is redundant beside 'ts_day': both are times of one column; remove one of them"
+    )
+    assert "redundant" in refused(table(), Add("ts", unit), Add("ts", "day"))
+    assert "redundant" in refused(base, Remove("ts_day"), Add("ts", unit), Add("ts", "day"))
+    assert shown(evolve_spec(base, [Add("ts", unit), Remove("ts_day")])) == [(f"ts_{unit}", 1001, unit)]
+
+
+def test_redundant_fields_that_another_writer_left_may_stay():
+    fields = tuple(
+        PartitionField(source_id=2, field_id=1000 + i, name=text, transform=parse_transform(text))
+        for i, text in enumerate(("day", "hour"))
+    )
+    base = replace(table(), partition_specs=(PartitionSpec(spec_id=0, fields=fields),), last_partition_id=1001)
+    assert len(evolve_spec(base, [Add("id"), Rename("day", "d")]).fields) == 3
+    assert evolve_spec(base, [Remove("day"), Add("ts", "day")]) == base.spec
+
+
+@for_each(
+    ("change", "problem"),
+    [
+        (Add("id", "fold"), "there is no transform 'fold'; give identity"),
+        (Add("id", "bucket[0]"), "a parameter that is not between 1"),
+        (Add("id", "day"), "transform 'day' does not take column 'id' of type long"),
+        (Add("place"), "is not primitive"),
+        (Add("tags.element"), "is in a list or a map"),
+        (Add("id", "bucket[4]", "kind"), "partition field 'kind' has the name of a column"),
+        (Add("id", "bucket[4]", "id"), "partition field 'id' has the name of a column"),
+        (Add("id", "bucket[4]", "ts_day"), "there is a partition field 'ts_day' already"),
+        (Add("id", "identity", ""), "a partition field needs a name"),
+        (Rename("ts_day", "id"), "partition field 'id' has the name of a column"),
+        (Rename("ts_day", "kind_trunc"), "there is a partition field 'kind_trunc' already"),
+        (Rename("ts_day", ""), "a partition field needs a name"),
+    ],
+    ids=str,
+)
+@for_each("version", [1, 2])
+def test_what_does_not_fit_is_refused(change: PartitionChange, problem: str, version: int):
+    assert problem in refused(table(("ts", "day"), ("kind", "truncate[4]"), version=version), change)
+
+
+@pytest.mark.parametrize("change", [Remove("nope"), Rename("nope", "n")])
+def test_a_field_that_is_not_there_is_named_with_those_that_are(change: PartitionChange):
+    base = table(("ts", "day"), ("id", "bucket[4]"))
+    assert refused(base, change, error=NotFoundError) == (
+        "there is no partition field 'nope' in the default spec; the fields are ts_day, id_bucket"
+    )
+    assert "the fields are none" in refused(table(), change, error=NotFoundError)
+    assert "'ts_day'" in refused(base, Remove("ts_day"), Rename("ts_day", "n"), error=NotFoundError)
+    assert "there is no column 'nope'" in refused(base, Add("nope"), error=NotFoundError)
+
+
+def test_fields_with_unknown_transforms_are_kept():
+    unknown = PartitionField(source_id=1, field_id=1000, name="z", transform=UnknownTransform("zorder"))
+    base = replace(table(), partition_specs=(PartitionSpec(spec_id=0, fields=(unknown,)),), last_partition_id=1000)
+    after = committed(base, Add("ts", "day"), Rename("z", "zz"))
+    assert after.spec.fields[0] == replace(unknown, name="zz")
+    assert shown(committed(after, Remove("zz"))) == [("ts_day", 1001, "day")]
+
+
+def test_version_1_needs_ids_without_gaps():
+    base = replace(table(("ts", "day"), version=1), last_partition_id=1005)
+    assert "upgrade the table to format version 2 before" in refused(base, Add("id"))
+    assert shown(evolve_spec(replace(base, format_version=2), [Add("id")]))[-1] == ("id", 1006, "identity")
+    assert has_sequential_ids(base.spec)
+    assert not has_sequential_ids(build_spec(SOURCES, [("id", "identity", None)], first_field_id=1001))
+
+
+def test_an_equal_spec_is_used_again_and_any_other_gets_the_next_id():
+    first = table(("ts", "day"))
+    second = committed(first, Add("id"))
+    third = committed(second, Remove("id"))
+    assert (second.default_spec_id, third.default_spec_id, len(third.partition_specs)) == (1, 0, 2)
+    gap = replace(second, partition_specs=(first.spec, replace(second.spec, spec_id=7)), default_spec_id=7)
+    assert committed(gap, Add("n")).default_spec_id == 8
+    assert evolve_spec(first, []) == first.spec
+
+
+def test_specs_are_the_same_whatever_their_ids():
+    one = build_spec(SOURCES, [("id", "bucket[4]", "b")])
+    assert same_fields(one, build_spec(SOURCES, [("id", "bucket[4]", "b")], spec_id=3, first_field_id=1009))
+    for other in ([], [("id", "bucket[5]", "b")], [("n", "bucket[4]", "b")], [("id", "bucket[4]", "c")]):
+        assert not same_fields(one, build_spec(SOURCES, other))
+
+
+@pytest.mark.parametrize("change", ["ts_day", PartitionChange(), None])
+def test_what_is_no_change_is_the_user_s_mistake(change: object):
+    assert "is no change of a partition spec; give values such as AddPartitionField" in refused(table(), change)
+
+
+NAMES = ["ts_day", "id_bucket_4", "p", "q", "ts_hour"]
+
+
+def changes() -> st.SearchStrategy[PartitionChange]:
+    sources = st.sampled_from(
+        [("ts", "day"), ("ts", "hour"), ("id", "bucket[4]"), ("id", "bucket[8]"), ("n", "identity")]
+    )
+    adds = st.builds(lambda s, name: Add(*s, name), sources, st.none() | st.sampled_from(NAMES))
+    return (
+        adds
+        | st.builds(Remove, st.sampled_from([*NAMES, "n"]))
+        | st.builds(Rename, st.sampled_from(NAMES), st.sampled_from(NAMES))
+    )
+
+
+@given(st.lists(st.lists(changes(), min_size=1, max_size=3), max_size=8), st.sampled_from([1, 2, 3]))
+def test_an_id_never_changes_what_it_stands_for(commits: Iterable[list[PartitionChange]], version: int):
+    base = table(("ts", "day"), version=version)
+    for wanted in commits:
+        try:
+            base = committed(base, *wanted)
+        except (UsageError, NotFoundError):
+            continue
+        assert len({f.field_id for f in base.spec.fields}) == len(base.spec.fields)
+        assert version > 1 or has_sequential_ids(base.spec)
+    meanings: dict[int, set[tuple[int, str]]] = {}
+    for spec in base.partition_specs:
+        for f in spec.fields:
+            if not isinstance(f.transform, Void):
+                meanings.setdefault(f.field_id, set()).add((f.source_id, str(f.transform)))
+    assert all(len(meaning) == 1 for meaning in meanings.values())
+    assert max(meanings, default=999) <= base.last_partition_id

@@ -1,6 +1,5 @@
 import datetime
 import json
-import pickle
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -11,10 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema as ForeignSchema
 from pyiceberg.schema import assign_fresh_schema_ids
-from pyiceberg.table.name_mapping import create_mapping_from_schema
-from pyiceberg.table.name_mapping import parse_mapping_from_json as parse_with_pyiceberg
+from pyiceberg.types import IcebergType
 
-from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError
+import icekeep.spec.schema
+import icekeep.spec.types
+import kit.columns
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
 from icekeep.spec import schema as columns
 from icekeep.spec.schema import (
     MappedField,
@@ -23,8 +24,6 @@ from icekeep.spec.schema import (
     check_format_version,
     default_to_json,
     initial_value,
-    name_mapping_for,
-    name_mapping_of,
     name_mapping_to_json,
     parse_name_mapping,
     schema_from_json,
@@ -42,6 +41,7 @@ from icekeep.spec.types import (
     INT,
     LONG,
     MAX_COLUMN_ID,
+    MAX_NESTING,
     STRING,
     TIME,
     TIMESTAMP,
@@ -51,20 +51,32 @@ from icekeep.spec.types import (
     UNKNOWN,
     UUID,
     VARIANT,
+    DecimalType,
+    GeographyType,
+    GeometryType,
     ListType,
     MapType,
     NestedField,
+    PrimitiveType,
     StructType,
     Type,
+    check_nesting,
+    child_fields,
     decimal,
+    field_from_json,
+    field_to_json,
     fixed,
     parse_type,
+    type_from_json,
+    type_to_json,
     walk,
+    with_child_fields,
 )
 from icekeep.spec.values import value_from_json, value_to_json
 from kit.cases import for_each
-from kit.columns import EVERY_TYPE, column, pyiceberg_schema
-from kit.strategies import schemas, typed_values
+from kit.columns import column
+from kit.examples import check_examples
+from kit.strategies import PLAIN_TYPES, decimal_types, fixed_types, nested_types, primitive_types, schemas, typed_values
 
 
 def field(field_id: int, name: str, type_: Type = LONG, required: bool = False) -> NestedField:
@@ -104,20 +116,6 @@ def test_names_agree_with_pyiceberg(schema: Schema):
     assert theirs.highest_field_id == schema.highest_field_id
 
 
-def test_a_column_that_is_not_there_is_named_with_those_that_are():
-    with pytest.raises(NotFoundError, match=r"no column 'xyz'; the columns are id, cities, counts, home$"):
-        SCHEMA.field("xyz")
-
-
-def test_a_column_in_another_case_is_guessed():
-    with pytest.raises(NotFoundError, match=r"^there is no column 'ID'; did you mean 'id'\?$"):
-        SCHEMA.field("ID")
-
-
-def test_a_schema_without_columns_has_no_highest_id():
-    assert Schema(fields=()).highest_field_id == 0
-
-
 @given(schemas())
 def test_schemas_survive_their_json(schema: Schema):
     assert schema_from_json(json.loads(json.dumps(schema_to_json(schema)))) == schema
@@ -127,55 +125,6 @@ def test_schemas_survive_their_json(schema: Schema):
 def test_json_agrees_with_pyiceberg(schema: Schema):
     theirs = ForeignSchema.model_validate_json(json.dumps(schema_to_json(schema))).model_dump_json()
     assert schema_from_json(json.loads(theirs)) == schema
-
-
-def test_keys_that_we_do_not_know_are_kept():
-    form = {"type": "struct", "schema-id": 1, "fields": [], "owner": {"a": [1]}}
-    assert schema_to_json(schema_from_json(form)) == form
-
-
-def test_a_v1_schema_has_id_0():
-    assert schema_from_json({"type": "struct", "fields": []}) == Schema(fields=())
-
-
-@for_each(
-    "form",
-    [
-        None,
-        [],
-        {"type": "list", "fields": []},
-        {"type": "struct"},
-        {"type": "struct", "fields": [], "schema-id": "0"},
-        {"type": "struct", "fields": [], "schema-id": None},
-        {"type": "struct", "fields": [], "identifier-field-ids": 1},
-        {"type": "struct", "fields": [], "identifier-field-ids": 0},
-        {"type": "struct", "fields": [], "identifier-field-ids": ["1"]},
-        {"type": "struct", "fields": [], "identifier-field-ids": [1]},
-    ],
-)
-def test_json_that_is_no_schema_breaks_the_table(form: Any):
-    with pytest.raises(InvalidTableError):
-        schema_from_json(form)
-
-
-def test_a_good_schema_is_given_back():
-    assert validate_schema(SCHEMA) is SCHEMA
-
-
-@for_each(
-    ("fields", "problem"),
-    [
-        ((field(1, "a"), field(1, "b")), "field id 1 twice"),
-        ((field(1, "a"), field(2, "b", ListType(element_id=1, element=INT))), "field id 1 twice"),
-        ((field(2147483448, "a"),), "reserved field id"),
-        ((field(1, "a"), field(2, "a")), "two fields named 'a'"),
-        ((field(1, "a", StructType((field(2, "b"), field(3, "b")))),), "two fields named 'a.b'"),
-        ((field(1, "a", StructType((field(2, "b"),))), field(3, "a.b")), "two fields named 'a.b'"),
-    ],
-)
-def test_ids_and_names_are_unique(fields: tuple[NestedField, ...], problem: str):
-    with pytest.raises(InvalidTableError, match=problem):
-        validate_schema(Schema(fields=fields))
 
 
 def test_the_greatest_id_that_is_not_reserved_is_fine():
@@ -218,20 +167,6 @@ def test_an_unknown_column_is_optional(schema: Schema):
     with pytest.raises(InvalidTableError, match=r"of type unknown is required; it must be optional"):
         validate_schema(schema)
     validate_schema(Schema(fields=(field(1, "u", UNKNOWN),)))
-
-
-def test_a_variant_does_not_identify_rows():
-    with pytest.raises(InvalidTableError, match="column 'a' cannot identify rows"):
-        validate_schema(Schema(fields=(field(1, "a", VARIANT, required=True),), identifier_field_ids=(1,)))
-
-
-def test_a_default_that_is_none_for_its_type_breaks_the_table():
-    form = {
-        "type": "struct",
-        "fields": [{"id": 1, "name": "a", "required": False, "type": "int", "write-default": "x"}],
-    }
-    with pytest.raises(InvalidTableError, match=r"write-default 'x' of column 'a' is none for its type int"):
-        schema_from_json(form)
 
 
 def test_a_schema_that_is_nested_too_deep_breaks_the_table():
@@ -288,28 +223,6 @@ def test_fresh_ids_do_not_need_ids_that_differ():
     }  # fmt: skip
 
 
-def test_an_identifier_that_no_column_has_is_refused_before_ids_are_assigned():
-    with pytest.raises(InvalidTableError, match="field id 9 cannot identify rows"):
-        assign_fresh_ids(Schema(fields=(field(1, "a", required=True),), identifier_field_ids=(9,)))
-
-
-def test_schemas_with_other_ids_may_have_the_same_columns():
-    other = msgspec.structs.replace(SCHEMA, schema_id=9)
-    assert other != SCHEMA
-    assert SCHEMA.same_columns(other)
-    assert not SCHEMA.same_columns(msgspec.structs.replace(SCHEMA, identifier_field_ids=()))
-    assert not SCHEMA.same_columns(msgspec.structs.replace(SCHEMA, fields=SCHEMA.fields[:1]))
-
-
-def test_a_changed_copy_does_not_keep_the_old_lookups():
-    assert SCHEMA.ids_by_name["id"] == 1
-    assert "id" not in msgspec.structs.replace(SCHEMA, fields=(field(1, "key"),), identifier_field_ids=()).ids_by_name
-
-
-def test_a_schema_can_cross_to_another_process():
-    assert pickle.loads(pickle.dumps(SCHEMA)) == SCHEMA
-
-
 @given(schemas())
 def test_fresh_ids_agree_with_pyiceberg(schema: Schema):
     fresh = assign_fresh_ids(schema)
@@ -352,35 +265,6 @@ def test_structs_in_structs_are_filled_too(value_of):
     outer = defaulted(StructType((inner, defaulted(STRING, 9, "s"))), 8, initial_default={}, write_default={})
     assert value_of(outer) == {1: {2: 0, 3: 0}, 9: None}
     assert value_of(defaulted(StructType((point(None),)), 8, initial_default={}, write_default={})) == {1: None}
-
-
-def test_the_fields_of_structs_in_lists_and_maps_are_filled_where_they_are_missing():
-    inner = point(None).type
-    lists = defaulted(ListType(element_id=7, element=inner), initial_default=[{"2": 5}, None])
-    assert initial_value(lists) == ({2: 5, 3: 0}, None)
-    maps = defaulted(
-        MapType(key_id=7, key=STRING, value_id=8, value=inner), write_default={"keys": ["k"], "values": [{}]}
-    )
-    assert write_value(maps) == (("k", {2: 0, 3: 0}),)
-
-
-def test_initial_and_write_defaults_are_two():
-    column = defaulted(LONG, initial_default=1, write_default=2)
-    assert (initial_value(column), write_value(column)) == (1, 2)
-    assert (
-        initial_value(defaulted(LONG, write_default=2)),
-        write_value(defaulted(LONG, initial_default=1)),
-    ) == (None, None)
-
-
-def test_a_required_field_without_a_default_has_no_value():
-    with pytest.raises(InvalidTableError, match=r"field 'a' \(id 1\) is required and has no initial-default"):
-        initial_value(defaulted(INT, required=True, write_default=1))
-    with pytest.raises(UsageError, match=r"field 'a' \(id 1\) is required and has no write-default"):
-        write_value(defaulted(INT, required=True, initial_default=1))
-    inside = StructType((defaulted(INT, 2, "x", required=True),))
-    with pytest.raises(InvalidTableError, match="field 'x'"):
-        initial_value(defaulted(inside, initial_default={}))
 
 
 @given(typed_values())
@@ -461,23 +345,6 @@ def test_a_user_s_default_is_stored_as_the_spec_writes_it(type_: Type, given_def
     assert default_to_json(type_, default_to_json(type_, given_default)) == default_to_json(type_, given_default)
 
 
-@for_each(
-    ("type_", "default"),
-    [
-        (decimal(9, 2), Decimal("NaN")),
-        (decimal(9, 2), Decimal("1E+50")),
-        (decimal(9, 2), True),
-        (DOUBLE, float("nan")),
-        (fixed(2), b"abc"),
-        (INT, True),
-    ],
-    ids=str,
-)
-def test_a_value_that_is_none_of_the_type_is_no_default(type_: Type, default: Any):
-    with pytest.raises(UsageError, match="is no default for the type"):
-        default_to_json(type_, default)
-
-
 EXAMPLE = """[ { "field-id": 1, "names": ["id", "record_id"] },
    { "field-id": 2, "names": ["data"] },
    { "field-id": 3, "names": ["location"], "fields": [
@@ -503,11 +370,6 @@ def test_the_specs_example_is_read():
     assert name_mapping_to_json(mapping) == json.loads(EXAMPLE)
 
 
-def test_a_table_without_the_property_has_no_mapping():
-    assert name_mapping_of({}) is None
-    assert name_mapping_of({"schema.name-mapping.default": "[]"}) == ()
-
-
 def test_names_may_be_none_and_ids_may_be_absent():
     text = '[{"names": [], "field-id": 1}, {"names": ["x"]}, {"names": ["y"], "field-id": null, "fields": null}]'
     assert parse_name_mapping(text) == (
@@ -515,11 +377,6 @@ def test_names_may_be_none_and_ids_may_be_absent():
         MappedField(names=("x",)),
         MappedField(names=("y",)),
     )
-
-
-def test_a_name_with_a_dot_is_one_name():
-    mapping = parse_name_mapping('[{"names": ["a.b"], "field-id": 1}, {"names": ["a"], "fields": [{"names": ["b"]}]}]')
-    assert mapping[0] == MappedField(names=("a.b",), field_id=1)
 
 
 BAD = [
@@ -554,13 +411,6 @@ def test_any_other_json_is_an_invalid_table_or_a_mapping_that_is_written_back(va
     assert parse_name_mapping(json.dumps(name_mapping_to_json(mapping))) == mapping
 
 
-def test_pyiceberg_makes_the_same_mapping_of_a_schema_and_reads_ours():
-    ours = json.dumps(name_mapping_to_json(name_mapping_for(EVERY_TYPE)))
-    theirs = create_mapping_from_schema(pyiceberg_schema(EVERY_TYPE))
-    assert parse_with_pyiceberg(ours) == theirs
-    assert parse_name_mapping(theirs.model_dump_json()) == name_mapping_for(EVERY_TYPE)
-
-
 RESERVED = [
     (2147483646, "_file", "string", columns.FILE),
     (2147483645, "_pos", "long", columns.POS),
@@ -581,11 +431,6 @@ def test_the_specs_reserved_field_ids(field_id, name, type_, field):
     assert field.field_id > MAX_COLUMN_ID
 
 
-def test_row_lineage_may_be_null():
-    assert not columns.ROW_ID.required
-    assert not columns.LAST_UPDATED_SEQUENCE_NUMBER.required
-
-
 def test_the_partition_of_a_row_has_the_fields_of_all_specs_by_id():
     first = StructType((column(1000, "a", INT), column(1001, "b", STRING, required=True)))
     second = StructType((column(1001, "b2", STRING), column(1002, "c", LONG)))
@@ -595,3 +440,159 @@ def test_the_partition_of_a_row_has_the_fields_of_all_specs_by_id():
         (1001, "b2", False),
         (1002, "c", False),
     ]
+
+
+def test_examples():
+    check_examples("spec/schema.txt", icekeep.spec.schema, icekeep.spec.types, kit.columns, globals())
+
+
+STRUCT = StructType((NestedField(field_id=1, name="x", type=INT, required=True),))
+LIST = ListType(element_id=2, element=STRUCT)
+MAP = MapType(key_id=3, key=STRING, value_id=4, value=LIST, value_required=True)
+
+
+@for_each("type_", [*PLAIN_TYPES, UNKNOWN, VARIANT], ids=str)
+def test_a_simple_type_is_its_name(type_: PrimitiveType):
+    assert parse_type(type_.name) is type_
+    assert type_to_json(type_) == type_.name
+
+
+@for_each(
+    ("text", "type_"),
+    [
+        ("decimal(9,2)", decimal(9, 2)),
+        ("decimal(9, 2)", decimal(9, 2)),
+        ("decimal( 38 , 38 )", decimal(38, 38)),
+        ("fixed[16]", fixed(16)),
+        ("fixed[ 16 ]", fixed(16)),
+        ("geometry", GeometryType("geometry")),
+        ("geometry(srid:4326)", GeometryType("geometry", "srid:4326")),
+        ("geography", GeographyType("geography")),
+        ("geography(srid:4326)", GeographyType("geography", "srid:4326")),
+        ("geography( srid:4326 ,spherical )", GeographyType("geography", "srid:4326", "spherical")),
+        ("geometry (a, b)", GeometryType("geometry", "a, b")),
+        ("geography(EPSG:4326(x))", GeographyType("geography", "EPSG:4326(x)")),
+    ],
+)
+def test_parameters_are_read_with_or_without_spaces(text: str, type_: Type):
+    assert parse_type(text) == type_
+    assert parse_type(str(type_)) == type_
+
+
+@given(primitive_types() | nested_types())
+def test_types_survive_their_json(type_: Type):
+    assert type_from_json(json.loads(json.dumps(type_to_json(type_)))) == type_
+
+
+@given(primitive_types())
+def test_texts_agree_with_pyiceberg(type_: PrimitiveType):
+    theirs = IcebergType.handle_primitive_type(str(type_), lambda name: name)
+    assert parse_type(str(theirs)) == type_
+
+
+@given(nested_types())
+def test_nested_json_agrees_with_pyiceberg(type_: Type):
+    form = {
+        "type": "struct",
+        "schema-id": 0,
+        "fields": [{"id": 999, "name": "c", "required": True, "type": type_to_json(type_)}],
+    }
+    theirs = json.loads(ForeignSchema.model_validate_json(json.dumps(form)).model_dump_json())
+    assert type_from_json(theirs["fields"][0]["type"]) == type_
+
+
+@given(decimal_types(), fixed_types())
+def test_parameters_make_types_equal_and_hashable(one: DecimalType, other: Type):
+    assert one == decimal(one.precision, one.scale)
+    assert len({one, decimal(one.precision, one.scale), other}) == 2
+
+
+@for_each(
+    "form",
+    [
+        {"type": "struct", "fields": [], "comment": "x"},
+        {"type": "list", "element-id": 1, "element": "int", "element-required": False, "comment": "x"},
+        {
+            "type": "map",
+            "key-id": 1,
+            "key": "int",
+            "value-id": 2,
+            "value": "int",
+            "value-required": True,
+            "comment": "x",
+        },
+        {"type": "struct", "fields": [{"id": 1, "name": "a", "type": "int", "required": False, "comment": "x"}]},
+    ],
+)
+def test_keys_that_we_do_not_know_are_kept(form: dict[str, Any]):
+    assert type_to_json(type_from_json(form)) == form
+
+
+def test_a_field_keeps_its_comment_and_defaults():
+    form = {
+        "id": 1, "name": "a", "required": True, "type": "int",
+        "doc": "note", "initial-default": 0, "write-default": 1,
+    }  # fmt: skip
+    field = field_from_json(form)
+    assert (field.doc, field.initial_default, field.write_default) == ("note", 0, 1)
+    assert field_to_json(field) == form
+
+
+@pytest.mark.parametrize(
+    ("texts", "other"),
+    [
+        (["geometry", "geometry(OGC:CRS84)", "geometry(ogc:crs84)"], "geometry(srid:4326)"),
+        (
+            ["geography", "geography(OGC:CRS84)", "geography(OGC:CRS84, spherical)", "geography(ogc:crs84, SPHERICAL)"],
+            "geography(OGC:CRS84, karney)",
+        ),
+        (["geography(srid:1, vincenty)", "geography(SRID:1, Vincenty)"], "geography(srid:1)"),
+    ],
+)
+def test_a_geo_type_equals_what_the_spec_puts_in_the_place_of_what_was_not_written(texts: list[str], other: str):
+    types = [parse_type(text) for text in texts]
+    assert all(one == another for one in types for another in types)
+    assert len({*types, parse_type(other)}) == 2
+    fields = {NestedField(field_id=1, name="g", type=type_).type for type_ in types}
+    assert len(fields) == 1
+    assert [str(type_) for type_ in types] == texts, "what was written survives"
+
+
+def nested(levels: int, kind: str = "list") -> Any:
+    form: Any = "int"
+    for level in range(levels):
+        if kind == "list":
+            form = {"type": "list", "element-id": level, "element": form, "element-required": False}
+        elif kind == "map":
+            value = {"value-id": 2 * level + 1, "value": form, "value-required": False}
+            form = {"type": "map", "key-id": 2 * level, "key": "int", **value}
+        else:
+            form = {"type": "struct", "fields": [{"id": level, "name": "a", "type": form, "required": False}]}
+    return form
+
+
+@pytest.mark.parametrize("kind", ["list", "map", "struct"])
+def test_a_type_may_be_nested_to_a_limit_and_no_deeper(kind: str):
+    deepest = type_from_json(nested(MAX_NESTING, kind))
+    check_nesting(deepest)
+    assert type_to_json(deepest) == nested(MAX_NESTING, kind)
+    for levels in (MAX_NESTING + 1, 20_000):
+        with pytest.raises(InvalidTableError, match="nested more than 100 levels deep"):
+            type_from_json(nested(levels, kind))
+
+
+def test_a_type_that_was_built_too_deep_is_refused_too():
+    type_: Type = INT
+    for level in range(5_000):
+        type_ = ListType(element_id=level, element=type_)
+    with pytest.raises(InvalidTableError, match="nested more than 100 levels deep"):
+        check_nesting(type_)
+
+
+@given(nested_types())
+def test_a_type_is_made_again_of_its_child_fields(type_: Type):
+    assert with_child_fields(type_, child_fields(type_)) == type_
+
+
+def test_examples_of_types():
+    check_examples("spec/types.txt", icekeep.spec.types, globals())

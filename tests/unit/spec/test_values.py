@@ -1,7 +1,7 @@
 import json
 import math
 import struct
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID as Uuid
@@ -13,7 +13,9 @@ from pyiceberg import conversions
 from pyiceberg.types import IcebergType
 from pyiceberg.utils.decimal import decimal_to_bytes
 
-from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
+import icekeep.spec.values
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
+from icekeep.spec.times import age_ms, format_span, format_time, moment_ms, span_ms, whole_days
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -42,12 +44,10 @@ from icekeep.spec.types import (
     parse_type,
 )
 from icekeep.spec.values import (
-    are_crossed,
     civil_from_days,
     days_from_civil,
     decimal_from_unscaled,
     format_date,
-    format_time,
     format_timestamp,
     lower_bound,
     minimal_twos_complement,
@@ -55,7 +55,6 @@ from icekeep.spec.values import (
     parse_time,
     parse_timestamp,
     read_bytes,
-    read_uuid,
     require_length,
     shortest_digits,
     sort_key,
@@ -66,9 +65,9 @@ from icekeep.spec.values import (
     value_from_json,
     value_to_bytes,
     value_to_json,
-    value_to_text,
 )
 from kit.cases import cases, for_each
+from kit.examples import check_examples
 from kit.strategies import (
     NANOSECOND_TYPES,
     nested_types,
@@ -146,34 +145,6 @@ def test_bytes_agree_with_pyiceberg(typed: tuple[Type, Any]):
 
 
 @for_each(
-    ("type_", "data", "value"),
-    [
-        (LONG, "ffffffff", -1),
-        (DOUBLE, "0000803f", 1.0),
-        (TIMESTAMP, "4e440000", 17486 * 86_400_000_000),
-        (TIMESTAMP_NS, "4e440000", 17486 * 86_400_000_000_000),
-        (decimal(38, 2), "058c", Decimal("14.20")),
-        (decimal(9, 2), "0000058c", Decimal("14.20")),
-    ],
-)
-def test_bytes_from_before_a_promotion_are_read_as_the_new_type(type_: Type, data: str, value: Any):
-    assert same(value_from_bytes(type_, bytes.fromhex(data)), value)
-
-
-def test_any_byte_but_zero_is_true():
-    assert value_from_bytes(BOOLEAN, b"\x02") is True
-
-
-def test_a_fixed_value_may_be_a_shortened_bound():
-    assert value_from_bytes(fixed(4), b"\x01\x02") == b"\x01\x02"
-    assert value_to_bytes(fixed(4), b"\x01\x02") == b"\x01\x02"
-
-
-def test_a_buffer_is_read_as_bytes():
-    assert value_from_bytes(BINARY, memoryview(b"ab")) == b"ab"
-
-
-@for_each(
     ("type_", "data"),
     [
         (BOOLEAN, ""),
@@ -208,31 +179,6 @@ def test_types_without_binary_values_are_named(type_: Type):
         with pytest.raises(UnsupportedError) as caught:
             attempt(type_, b"")
         assert f"type {type_} " in str(caught.value)
-
-
-@for_each(
-    ("type_", "value"),
-    [
-        (INT, 2**31),
-        (LONG, -(2**63) - 1),
-        (INT, True),
-        (INT, 1.0),
-        (INT, None),
-        (BOOLEAN, 1),
-        (FLOAT, 1),
-        (FLOAT, 1e300),
-        (STRING, b"a"),
-        (STRING, "\ud800"),
-        (BINARY, "a"),
-        (fixed(2), b"abc"),
-        (UUID, str(AN_UUID)),
-        (decimal(9, 2), Decimal("1.5")),
-        (decimal(9, 2), Decimal("NaN")),
-    ],
-)
-def test_writing_a_value_that_is_not_of_the_type_is_a_bug(type_: Type, value: Any):
-    with pytest.raises(IcekeepBug, match="is not one of type"):
-        value_to_bytes(type_, value)
 
 
 JSON = [
@@ -301,102 +247,12 @@ def test_json_agrees_with_pyiceberg(typed: tuple[PrimitiveType, Any]):
     assert value_to_json(type_, value) == (format(Decimal(theirs), "f") if type_.name == "decimal" else theirs)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_json_has_no_words_for_nan_and_infinity(value: float):
-    with pytest.raises(UnsupportedError, match="finite numbers only"):
-        value_to_json(DOUBLE, value)
-
-
-def test_a_32_bit_float_has_no_digits_of_a_64_bit_one_in_json():
-    assert value_to_json(FLOAT, struct.unpack("<f", struct.pack("<f", 0.1))[0]) == 0.1
-
-
-@for_each(
-    ("type_", "form"),
-    [
-        (BOOLEAN, 1),
-        (BOOLEAN, "true"),
-        (INT, 2**31),
-        (INT, True),
-        (INT, 1.5),
-        (LONG, "34"),
-        (DOUBLE, "1.0"),
-        (DOUBLE, True),
-        (DOUBLE, math.nan),
-        (FLOAT, 1e300),
-        (decimal(9, 2), "14.2"),
-        (decimal(9, 2), "14.200"),
-        (decimal(3, 2), "14.20"),
-        (decimal(9, 2), "NaN"),
-        (decimal(9, 2), "x"),
-        (decimal(9, 2), 14.2),
-        (DATE, 17486),
-        (DATE, "2017-02-30"),
-        (TIME, "24:00:00"),
-        (TIMESTAMP, "2017-11-16T22:31:08.123456+00:00"),
-        (TIMESTAMPTZ, "2017-11-16T22:31:08.123456"),
-        (TIMESTAMPTZ, "2017-11-16T22:31:08.123456+01:00"),
-        (TIMESTAMP, "2017-11-16T22:31:08.123456789"),
-        (TIMESTAMP_NS, "2900-01-01T00:00:00"),
-        (STRING, 1),
-        (UUID, "f79c3e09677c4bbda4793f349cb785e7"),
-        (fixed(2), "00"),
-        (BINARY, "0"),
-        (BINARY, "0 0"),
-        (INTS, {"0": 1}),
-        (INTS, ["a"]),
-        (INTS_BY_NAME, {"keys": ["a"], "values": []}),
-        (INTS_BY_NAME, {"a": 1}),
-        (POINT, [1]),
-        (POINT, {"9": 1}),
-    ],
-)
-def test_json_that_is_no_value_of_the_type_breaks_the_table(type_: Type, form: Any):
-    with pytest.raises(InvalidTableError, match="is not one of type"):
-        value_from_json(type_, form)
-
-
 @for_each("type_", WITHOUT_VALUES, ids=str)
 def test_types_without_json_values_are_named(type_: Type):
     for attempt in (value_to_json, value_from_json):
         with pytest.raises(UnsupportedError) as caught:
             attempt(type_, "x")
         assert f"type {type_} " in str(caught.value)
-
-
-@for_each(
-    ("type_", "value", "text"),
-    [
-        (INT, None, "null"),
-        (UNKNOWN, None, "null"),
-        (BOOLEAN, True, "true"),
-        (INT, -5, "-5"),
-        (DATE, 15706, "2013-01-01"),
-        (TIME, 0, "00:00:00"),
-        (TIMESTAMP, 1512123175038194, "2017-12-01T10:12:55.038194"),
-        (TIMESTAMP, 1512123175500000, "2017-12-01T10:12:55.500000"),
-        (TIMESTAMPTZ, -1_000_000, "1969-12-31T23:59:59+00:00"),
-        (TIMESTAMP_NS, 1, "1970-01-01T00:00:00.000000001"),
-        (STRING, "a b", "a b"),
-        (UUID, AN_UUID, str(AN_UUID)),
-        (BINARY, b"\x00\xff", "00ff"),
-        (decimal(20, 10), Decimal("1E-10"), "0.0000000001"),
-        (DOUBLE, 0.1, "0.1"),
-        (FLOAT, 0.10000000149011612, "0.1"),
-        (DOUBLE, math.nan, "nan"),
-    ],
-)
-def test_values_are_shown_to_people(type_: Type, value: Any, text: str):
-    assert value_to_text(type_, value) == text
-
-
-@pytest.mark.parametrize(
-    "text", ["f79c3e09", "f79c3e09-677c-4bbd-a479-3f349cb785e", "F79C3E09677C4BBDA4793F349CB785E7"]
-)
-def test_a_uuid_has_36_characters(text: str):
-    with pytest.raises(ValueError, match="a uuid looks like"):
-        read_uuid(text)
-    assert read_uuid(str(AN_UUID).upper()) == AN_UUID
 
 
 @for_each("text", ["0", "0g", "0 0f", "0x00"])
@@ -438,30 +294,6 @@ def test_a_decimal_that_would_lose_digits_or_has_none_is_refused(value: str):
         unscaled(Decimal(value), 2)
 
 
-def test_a_number_beyond_16_bytes_is_no_decimal():
-    assert decimal_from_unscaled(2**127 - 1, 0) == 2**127 - 1
-    for number in (2**127, -(2**127)):
-        with pytest.raises(ValueError):
-            decimal_from_unscaled(number, 0)
-
-
-@for_each(
-    ("number", "data"),
-    [
-        (0, "00"),
-        (127, "7f"),
-        (128, "0080"),
-        (-1, "ff"),
-        (-128, "80"),
-        (-129, "ff7f"),
-        (1420, "058c"),
-        (32768, "008000"),
-    ],
-)
-def test_two_s_complement_takes_the_fewest_bytes(number: int, data: str):
-    assert minimal_twos_complement(number).hex() == data
-
-
 @given(UNSCALED)
 def test_two_s_complement_agrees_with_pyiceberg(number: int):
     assert minimal_twos_complement(number) == decimal_to_bytes(Decimal(number))
@@ -476,24 +308,6 @@ def test_rounding_to_32_bits_agrees_with_ieee_754(value: float):
             to_single(value)
     else:
         assert struct.pack("<f", to_single(value)) == struct.pack("<f", expected)
-
-
-@for_each(
-    ("value", "text"),
-    [
-        (0.1, "0.1"),
-        (1.0, "1.0"),
-        (16777216.0, "16777216.0"),
-        (1e10, "10000000000.0"),
-        (-0.0, "-0.0"),
-        (1e-45, "1e-45"),
-        (3.4028235e38, "3.4028235e+38"),
-        (math.inf, "inf"),
-        (math.nan, "nan"),
-    ],
-)
-def test_a_32_bit_float_has_the_digits_that_it_was_written_with(value: float, text: str):
-    assert shortest_digits(to_single(value), single=True) == text
 
 
 @given(st.floats(width=32, allow_nan=False))
@@ -546,29 +360,6 @@ def test_texts_that_are_no_date_are_refused(text: str):
         parse_date(text)
 
 
-@for_each(
-    ("ticks", "per_second", "text"),
-    [
-        (0, MICROS, "00:00:00"),
-        (81_068_123_456, MICROS, "22:31:08.123456"),
-        (81_068_000_001, MICROS, "22:31:08.000001"),
-        (81_068_123_456_789, NANOS, "22:31:08.123456789"),
-        (86_399_999_999, MICROS, "23:59:59.999999"),
-    ],
-)
-def test_times_have_all_their_digits_or_no_fraction(ticks: int, per_second: int, text: str):
-    assert format_time(ticks, per_second) == text
-    assert parse_time(text, per_second) == ticks
-
-
-@pytest.mark.parametrize(
-    ("text", "micros"),
-    [("10:12", 36_720_000_000), ("10:12:55.5", 36_775_500_000), ("10:12:55.500000000", 36_775_500_000)],
-)
-def test_times_may_leave_out_seconds_and_digits(text: str, micros: int):
-    assert parse_time(text, MICROS) == micros
-
-
 @for_each("text", ["24:00", "10:60", "10:12:60", "10", "10:12:55.", "10:12:55.0000001", "1:2:3"])
 def test_texts_that_are_no_time_are_refused(text: str):
     with pytest.raises(ValueError):
@@ -578,44 +369,6 @@ def test_texts_that_are_no_time_are_refused(text: str):
 @given(st.integers(-(2**63), 2**63 - 1), st.sampled_from([MICROS, NANOS]))
 def test_every_64_bit_timestamp_survives_its_text(ticks: int, per_second: int):
     assert parse_timestamp(format_timestamp(ticks, per_second), per_second) == (ticks, None)
-
-
-@for_each(
-    ("text", "ticks", "offset_seconds"),
-    [
-        ("2017-11-16T22:31:08", 1510871468000000, None),
-        ("2017-11-16 22:31:08.000001", 1510871468000001, None),
-        ("2017-11-16T22:31:08Z", 1510871468000000, 0),
-        ("2017-11-16T22:31:08+00:00", 1510871468000000, 0),
-        ("2017-11-16T14:31:08-08:00", 1510871468000000, -28_800),
-        ("2017-11-17T04:01:08+05:30", 1510871468000000, 19_800),
-        ("2017-11-16T22:31:08+18:00", 1510806668000000, 64_800),
-        ("2017-11-16T22:31:08-00:59:59", 1510875067000000, -3_599),
-        ("2017-11-16", 1510790400000000, None),
-        ("1969-12-31T23:59:59.999999", -1, None),
-    ],
-)
-def test_timestamps_are_counted_in_utc(text: str, ticks: int, offset_seconds: int | None):
-    assert parse_timestamp(text, MICROS) == (ticks, offset_seconds)
-
-
-@for_each(
-    "text",
-    [
-        "2017-11-16T",
-        "2017-11-16T25:00",
-        "2017-11-16T22:31:08+8",
-        "2017-11-16T22:31:08+19:00",
-        "2017-11-16T22:31:08+00:60",
-        "2017-11-16T22:31:08+00:00:60",
-        "2017-11-16Z",
-        "now",
-        "1510871468",
-    ],
-)
-def test_texts_that_are_no_timestamp_are_refused(text: str):
-    with pytest.raises(ValueError):
-        parse_timestamp(text, MICROS)
 
 
 def order(value: Any) -> Any:
@@ -679,42 +432,11 @@ def test_a_value_of_the_first_column_never_runs_into_the_second(type_: Type, val
     assert len(set(keys)) == len(keys)
 
 
-def test_all_nans_are_one():
-    assert sort_key([DOUBLE], [math.copysign(math.nan, -1)]) == sort_key([DOUBLE], [math.nan])
-
-
-def test_every_value_needs_its_type():
-    with pytest.raises(ValueError):
-        sort_key([INT], [1, 2])
-
-
-def test_null_has_a_key_in_every_type():
-    assert sort_key([UNKNOWN, VARIANT], [None, None]) == b"\x00\x00"
-
-
 @for_each("type_", [UNKNOWN, VARIANT, parse_type("geometry"), ListType(element_id=1, element=INT)], ids=str)
 def test_types_without_an_order_are_named(type_: Type):
     with pytest.raises(UnsupportedError) as caught:
         sort_key([type_], [b""])
     assert str(type_) in str(caught.value)
-
-
-@for_each(
-    ("type_", "value"),
-    [
-        (INT, 2**31),
-        (INT, -(2**31) - 1),
-        (LONG, "1"),
-        (STRING, 1),
-        (BINARY, "a"),
-        (UUID, b""),
-        (FLOAT, 1e300),
-        (decimal(3, 2), 1),
-    ],
-)
-def test_a_value_that_is_not_of_the_type_is_a_bug(type_: Type, value: Any):
-    with pytest.raises(IcekeepBug, match="is not one of type"):
-        sort_key([type_], [value])
 
 
 HIGHEST = "\U0010ffff"
@@ -755,25 +477,6 @@ def test_bytes_are_cut_and_the_upper_bound_goes_up(value, length, lower, upper):
 UUIDS = [Uuid(int=n) for n in (0, 1, 1 << 63, 1 << 127, (1 << 127) + 1)]
 
 
-def test_bounds_are_crossed_where_the_lower_is_above_the_upper_in_any_order_that_writers_have():
-    assert are_crossed(2, 1)
-    assert are_crossed("b", "a")
-    assert not any(are_crossed(*pair) for pair in ((1, 1), (1, 2), (None, 1), (2, None), (None, None)))
-    above = {(one, two) for one in UUIDS for two in UUIDS if are_crossed(one, two)}
-    # As signed numbers the last three are the least.
-    assert above == {(UUIDS[1], UUIDS[0]), (UUIDS[4], UUIDS[3])}
-
-
-def test_without_a_length_nothing_is_cut():
-    assert (lower_bound(STRING, HIGHEST * 99), upper_bound(STRING, HIGHEST * 99)) == ((HIGHEST * 99).encode(),) * 2
-
-
-def test_only_text_and_binary_are_cut():
-    assert upper_bound(fixed(3), b"abc", 1) == b"abc"
-    assert upper_bound(INT, 2**30, 1) == struct.pack("<i", 2**30)
-    assert upper_bound(decimal(9, 2), Decimal("123.45"), 1) == (12345).to_bytes(2, "big")
-
-
 @for_each(("type_", "form"), [(FLOAT, "<f"), (DOUBLE, "<d")], ids=str)
 @for_each("zero", [0.0, -0.0])
 def test_a_zero_bound_includes_both_zeros(type_, form, zero):
@@ -810,3 +513,62 @@ def test_a_value_of_any_type_lies_between_its_bounds(typed, length):
     upper = upper_bound(type_, value, length)
     assert value_from_bytes(type_, lower_bound(type_, value, length)) <= value
     assert upper is None or value <= value_from_bytes(type_, upper)
+
+
+def test_examples():
+    check_examples("spec/values.txt", icekeep.spec.values, globals())
+
+
+NOW_MS = 1_767_225_600_000
+
+
+@for_each("text", ["", "7x", "d", "--7d", "-7", "1.5d", "yesterday", "7 d", "2026-13-01", "2026-01-01T25:00", "７d"])
+def test_anything_else_is_an_error_that_says_what_to_give(text):
+    with pytest.raises(UsageError, match=r"cannot read the time .*; give ISO 8601"):
+        moment_ms(text, NOW_MS)
+
+
+@for_each("days", [3, "3", " 3 ", "3d", "72h", timedelta(days=3)])
+def test_whole_days_are_a_number_a_text_or_a_timedelta(days):
+    assert whole_days(days) == 3
+
+
+@given(st.integers(min_value=100_000_000_000, max_value=4_102_444_800_000))
+def test_a_formatted_time_is_read_back(milliseconds):
+    assert moment_ms(format_time(milliseconds), NOW_MS) == milliseconds
+    assert moment_ms(str(milliseconds), NOW_MS) == milliseconds
+
+
+@given(st.integers(min_value=0, max_value=10**8), st.sampled_from("smhdw"))
+def test_an_age_is_the_span_before_now(count, unit):
+    assert moment_ms(f"{count}{unit}", NOW_MS) == NOW_MS - span_ms(f"{count}{unit}")
+
+
+@for_each("text", ["7d", "36h", "90m", "1d", "1h", "1m", "1ms", "999ms"])
+def test_a_span_is_shown_as_it_was_written_in_its_largest_whole_unit(text):
+    assert format_span(span_ms(text)) == text
+
+
+@given(st.datetimes(timezones=st.just(UTC), min_value=datetime(1970, 1, 1)))
+def test_a_moment_is_cut_to_milliseconds(moment):
+    assert moment_ms(moment, 0) == int(moment.timestamp()) * 1000 + moment.microsecond // 1000
+
+
+@for_each("value", [1.5, True, date(2026, 1, 1), None])
+def test_what_is_neither_a_moment_nor_a_span_is_refused(value):
+    with pytest.raises(UsageError, match="is no time; give a datetime with a time zone"):
+        moment_ms(value, NOW_MS)
+    with pytest.raises(UsageError, match="is no span; give a timedelta, text such as 7d"):
+        span_ms(value)
+
+
+@for_each(
+    "text", ["", "7", "d", "7D", "7 d", "-7d", "1.5h", "7y", "1234567890d", "1234567890123456ms", "1Ms", "ms", "٧d"]
+)
+def test_anything_else_is_no_age(text: str):
+    with pytest.raises(ValueError, match="an age is a whole number with ms, s, m, h, d or w"):
+        age_ms(text)
+
+
+def test_examples_of_times():
+    check_examples("spec/times.txt", globals())

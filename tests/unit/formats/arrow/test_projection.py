@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import icekeep.spec.schema
+import icekeep.spec.types
+import kit.columns
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError, UsageError
 from icekeep.formats.arrow.projection import (
     KEPT_DICTIONARY,
@@ -18,8 +21,17 @@ from icekeep.formats.arrow.projection import (
     project,
     projected_columns,
 )
-from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_schema
+from icekeep.formats.arrow.schema import (
+    FIELD_ID_KEY,
+    arrow_field,
+    arrow_schema,
+    arrow_type,
+    field_id,
+    iceberg_schema,
+    stored_schema,
+)
 from icekeep.formats.sort import external as sort_merge
+from icekeep.spec.avro import min_decimal_bytes
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (
     BINARY,
@@ -34,8 +46,12 @@ from icekeep.spec.types import (
     TIMESTAMP,
     TIMESTAMP_NS,
     TIMESTAMPTZ,
+    TIMESTAMPTZ_NS,
     UNKNOWN,
     UUID,
+    VARIANT,
+    GeographyType,
+    GeometryType,
     ListType,
     MapType,
     NestedField,
@@ -45,6 +61,7 @@ from icekeep.spec.types import (
 )
 from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_file, rows, schema_of, table_of
+from kit.examples import check_examples
 
 
 def one(type_, required=False):
@@ -95,19 +112,6 @@ def test_reordered_and_renamed_columns_keep_their_values(data, random):
         assert str(projected[field.name.upper()].to_pylist()) == str(table[field.name].to_pylist())
 
 
-def test_a_record_batch_gives_a_record_batch():
-    batch = table_of(one(INT), [{"c": 1}, {"c": None}]).to_batches()[0]
-    projected = project(batch, one(LONG))
-    assert isinstance(projected, pa.RecordBatch)
-    assert projected.to_pydict() == {"c": [1, None]}
-
-
-def test_metadata_of_the_file_does_not_stick_to_the_data():
-    data = table_of(one(INT), [{"c": 1}]).replace_schema_metadata({"writer": "someone"})
-    assert project(data, one(INT)).schema.metadata is None
-    assert project(data, one(LONG)).schema.metadata is None
-
-
 PROMOTIONS = [
     (INT, LONG, [2**31 - 1, None]),
     (FLOAT, DOUBLE, [1.5, None]),
@@ -142,32 +146,6 @@ def test_types_are_promoted_in_structs_lists_and_maps_too(source, target, values
     expected = projected_one(values, source, target)["c"].to_pylist()
     assert projected.schema.equals(arrow_schema(nested(target)))
     assert projected.to_pylist() == [{"s": {"x": v}, "l": [v], "m": [(1, v)]} for v in expected]
-
-
-@for_each(
-    ("source", "target"),
-    [
-        (LONG, INT),
-        (DOUBLE, FLOAT),
-        (INT, DOUBLE),
-        (INT, STRING),
-        (STRING, BINARY),
-        (decimal(9, 2), decimal(8, 2)),
-        (decimal(9, 2), decimal(10, 3)),
-        (TIMESTAMP, TIMESTAMPTZ),
-        (DATE, TIMESTAMPTZ),
-        (fixed(3), fixed(4)),
-        (BOOLEAN, INT),
-        (INT, ListType(element_id=2, element=INT)),
-        (INT, MapType(key_id=2, key=INT, value_id=3, value=INT)),
-        (INT, StructType((column(2, "x", INT),))),
-        (StructType((column(2, "x", INT),)), INT),
-    ],
-    ids=str,
-)
-def test_a_type_that_the_spec_does_not_promote_is_an_invalid_table(source, target):
-    with pytest.raises(InvalidTableError, match="column 'c' holds"):
-        project(empty_table(one(source)), one(target))
 
 
 def test_types_that_other_writers_store_differently_are_understood():
@@ -205,16 +183,6 @@ def test_nanoseconds_that_are_not_whole_microseconds_are_not_rounded():
         project(pa.table([pa.array([5001], field.type)], schema=pa.schema([field])), one(TIMESTAMP))
 
 
-def test_a_missing_required_column_is_an_invalid_table():
-    with pytest.raises(InvalidTableError, match="column 'd' is required and missing"):
-        project(empty_table(one(INT)), schema_of(column(2, "d", INT, required=True)))
-
-
-def test_nulls_in_a_required_column_are_an_invalid_table():
-    with pytest.raises(InvalidTableError, match="column 'c' is required and has 1 nulls"):
-        project(table_of(one(INT), [{"c": None}, {"c": 1}]), one(INT, required=True))
-
-
 def test_a_missing_column_that_the_partition_names_takes_its_value():
     schema = schema_of(
         column(1, "c", INT), column(2, "day", DATE), column(3, "who", UUID), column(4, "at", TIMESTAMPTZ)
@@ -235,11 +203,6 @@ def test_a_missing_column_takes_its_initial_default():
     )
     (row,) = project(table_of(one(INT), [{"c": 1}]), schema).to_pylist()
     assert row == {"n": 5, "who": UUIDValue("f79c3e09-677c-4bbd-a479-3f349cb785e7"), "l": []}
-
-
-def test_a_partition_value_goes_before_an_initial_default():
-    field = NestedField(field_id=2, name="d", type=INT, initial_default=5)
-    assert project(table_of(one(INT), [{"c": 1}]), schema_of(field), {2: 7})["d"].to_pylist() == [7]
 
 
 def defaulted_point(default):
@@ -305,26 +268,12 @@ def test_a_callers_missing_column_takes_its_write_default_and_a_null_stays_null(
     assert cast_to_schema(pa.table({"c": [1], "d": pa.nulls(1)}), schema)["d"].to_pylist() == [None]
 
 
-def test_a_callers_missing_required_column_without_a_write_default_is_named():
-    field = NestedField(field_id=1, name="d", type=INT, required=True, initial_default=5)
-    with pytest.raises(UsageError, match="column 'd' is required and missing"):
-        cast_to_schema(pa.table({"c": [1]}), schema_of(field, column(2, "c", INT)))
-
-
 @for_each("type_", [INT, STRING, StructType((column(7, "x", INT),)), ListType(element_id=7, element=INT)])
 def test_a_column_of_type_unknown_is_read_as_null_whatever_is_there(type_):
     data = table_of(one(type_), [{"c": None}])
     assert project(data, one(UNKNOWN))["c"].equals(pa.chunked_array([pa.nulls(1)]))
     nothing = pa.table([pa.nulls(2)], schema=pa.schema([pa.field("c", pa.null(), metadata={FIELD_ID_KEY: b"1"})]))
     assert project(nothing, one(type_))["c"].to_pylist() == [None, None]
-
-
-def test_a_file_without_field_ids_is_refused():
-    data = pa.table({"c": [1]})
-    with pytest.raises(UnsupportedError, match="no field ids"):
-        project(data, one(LONG))
-    with pytest.raises(UnsupportedError, match="no field ids"):
-        projected_columns(data.schema, one(LONG))
 
 
 def test_a_list_element_without_field_id_is_refused_and_not_lost():
@@ -394,33 +343,6 @@ def test_elements_that_null_lists_hide_are_no_data():
         assert cast.to_pylist() == expected[start:]
 
 
-def test_a_null_struct_may_hide_nulls_of_a_required_field():
-    type_ = StructType((column(2, "x", INT), column(3, "y", INT)))
-    wanted = StructType((column(3, "y", INT, required=True),))
-    data = table_of(one(type_), [{"c": {"x": 1, "y": 2}}, {"c": None}])
-    assert project(data, one(wanted)).to_pylist() == [{"c": {"y": 2}}, {"c": None}]
-    with pytest.raises(InvalidTableError, match=r"'c\.y' is required and has 1 nulls"):
-        project(table_of(one(type_), [{"c": {"x": 1, "y": None}}, {"c": None}]), one(wanted))
-
-
-def test_nulls_that_only_a_null_struct_hides_are_no_data():
-    hidden = pa.StructArray.from_arrays([pa.array([1, None])], names=["x"], mask=pa.array([False, True]))
-    schema = one(StructType((column(2, "x", LONG, required=True),)))
-    assert cast_to_schema(pa.table({"c": hidden}), schema).to_pylist() == [{"c": {"x": 1}}, {"c": None}]
-
-
-def test_a_field_of_a_struct_may_be_renamed():
-    data = table_of(one(StructType((column(2, "x", INT),))), [{"c": {"x": 1}}])
-    assert project(data, one(StructType((column(2, "y", INT),)))).to_pylist() == [{"c": {"y": 1}}]
-
-
-def test_a_missing_field_of_a_struct_takes_its_null_or_is_refused():
-    data = table_of(one(StructType((column(2, "x", INT),))), [{"c": {"x": 1}}])
-    assert project(data, one(StructType((column(3, "y", INT),)))).to_pylist() == [{"c": {"y": None}}]
-    with pytest.raises(InvalidTableError, match=r"'c\.y' is required and missing"):
-        project(data, one(StructType((column(3, "y", INT, required=True),))))
-
-
 @pytest.mark.parametrize("element", [INT, LONG], ids=str)
 def test_nulls_among_required_elements_are_an_invalid_table(element):
     source, target = ListType(element_id=2, element=INT), ListType(element_id=2, element=element, element_required=True)
@@ -453,11 +375,6 @@ def test_only_the_columns_that_the_schema_has_are_read():
 
 
 POINT = StructType((column(10, "x", INT),))
-
-
-def test_columns_without_data_have_as_many_rows():
-    data = parquet_file(table_of(one(INT), [{"c": 1}, {"c": 2}])).read(columns=[])
-    assert project(data, schema_of(column(2, "new", POINT))).to_pydict() == {"new": [None, None]}
 
 
 @pytest.mark.slow
@@ -509,31 +426,6 @@ def test_a_cast_that_keeps_every_value_is_made(array, type_, expected):
     assert cast["c"].to_pylist() == expected
 
 
-@for_each(
-    ("array", "type_"),
-    [
-        (pa.array([1]), INT),
-        (pa.array([1], pa.uint32()), INT),
-        (pa.array([1], pa.uint64()), LONG),
-        (pa.array([1.0]), FLOAT),
-        (pa.array(["1"]), INT),
-        (pa.array([0], pa.timestamp("us")), TIMESTAMPTZ),
-        (pa.array([1], pa.timestamp("ns")), TIMESTAMP),
-        (pa.array([1], pa.time64("ns")), TIME),
-        (pa.array([b"a"]), STRING),
-    ],
-    ids=lambda value: str(getattr(value, "type", value)),
-)
-def test_a_cast_that_could_change_a_value_is_refused(array, type_):
-    with pytest.raises(UsageError, match="column 'c'"):
-        cast_to_schema(pa.table({"c": array}), one(type_))
-
-
-def test_a_missing_optional_column_becomes_null():
-    schema = schema_of(column(1, "a", INT), column(2, "b", POINT))
-    assert cast_to_schema(pa.table({"a": pa.array([1], pa.int32())}), schema).to_pylist() == [{"a": 1, "b": None}]
-
-
 REFUSED = [
     ({"b": [1]}, "column 'a' is required and missing"),
     ({"a": [1], "x": [1]}, "column 'x' is not in the schema; its columns are a, b"),
@@ -551,18 +443,6 @@ def test_data_that_does_not_fit_the_schema_is_refused_with_the_columns_name(data
     )
     with pytest.raises(UsageError, match=message):
         cast_to_schema(pa.table(data), schema)
-
-
-def test_a_column_that_is_there_twice_is_refused():
-    data = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["c", "c"])
-    with pytest.raises(UsageError, match="'c' is there twice"):
-        cast_to_schema(data, one(LONG))
-
-
-def test_a_dictionary_may_hide_nulls_of_a_required_column():
-    data = pa.table({"c": pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))})
-    with pytest.raises(UsageError, match="'c' is required and has 1 nulls"):
-        cast_to_schema(data, one(STRING, required=True))
 
 
 INNER = StructType((column(4, "x", DOUBLE), column(5, "id", UUID, required=True)))
@@ -600,11 +480,6 @@ def test_what_is_added_later_keeps_its_initial_default():
 def test_what_is_no_single_value_of_a_row_is_no_leaf(field_id):
     with pytest.raises(InvalidTableError, match=f"\\(id {field_id}\\) is no single value of a row"):
         leaf_path(field_id, [SCHEMA])
-
-
-def test_an_id_that_no_schema_has_is_an_invalid_table():
-    with pytest.raises(InvalidTableError, match="no schema of the table has a column with id 99"):
-        leaf_path(99, [SCHEMA])
 
 
 def test_a_leaf_below_a_null_struct_is_null():
@@ -701,3 +576,176 @@ def test_rows_come_back_from_a_datafusion_that_hands_out_views(tmp_path, monkeyp
     found = pa.concat_tables(sort_merge.merged_files(tmp_path, 2, schema))
     assert found.schema == schema
     assert found["text"].to_pylist() == [text for text in TEXTS for _ in range(2)]
+
+
+def test_examples():
+    check_examples("formats/arrow/projection.txt", icekeep.spec.types, globals())
+
+
+APPENDIX_A = [
+    (BOOLEAN, "BOOLEAN", "None"),
+    (INT, "INT32", "None"),
+    (LONG, "INT64", "None"),
+    (FLOAT, "FLOAT", "None"),
+    (DOUBLE, "DOUBLE", "None"),
+    (decimal(9, 2), "INT32", "Decimal(precision=9, scale=2)"),
+    (decimal(18, 2), "INT64", "Decimal(precision=18, scale=2)"),
+    (decimal(19, 2), "FIXED_LEN_BYTE_ARRAY", "Decimal(precision=19, scale=2)"),
+    (DATE, "INT32", "Date"),
+    (TIME, "INT64", "Time(isAdjustedToUTC=false, timeUnit=microseconds)"),
+    (TIMESTAMP, "INT64", "Timestamp(isAdjustedToUTC=false, timeUnit=microseconds"),
+    (TIMESTAMPTZ, "INT64", "Timestamp(isAdjustedToUTC=true, timeUnit=microseconds"),
+    (TIMESTAMP_NS, "INT64", "Timestamp(isAdjustedToUTC=false, timeUnit=nanoseconds"),
+    (TIMESTAMPTZ_NS, "INT64", "Timestamp(isAdjustedToUTC=true, timeUnit=nanoseconds"),
+    (STRING, "BYTE_ARRAY", "String"),
+    (UUID, "FIXED_LEN_BYTE_ARRAY", "UUID"),
+    (fixed(7), "FIXED_LEN_BYTE_ARRAY", "None"),
+    (BINARY, "BYTE_ARRAY", "None"),
+]
+
+
+@for_each(("type_", "physical", "logical"), APPENDIX_A, ids=lambda value: str(value))
+def test_a_type_is_stored_as_appendix_a_says(type_, physical, logical):
+    stored = parquet_file(empty_table(schema_of(column(1, "c", type_)))).schema.column(0)
+    assert stored.physical_type == physical
+    assert str(stored.logical_type).startswith(logical)
+
+
+@for_each("precision", range(1, 39))
+def test_a_fixed_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision):
+    stored = parquet_file(empty_table(schema_of(column(1, "c", decimal(precision, 0))))).schema.column(0)
+    fewest = next(n for n in range(1, 17) if 2 ** (8 * n - 1) > 10**precision - 1)
+    assert stored.length == (0 if precision <= 18 else fewest)
+
+
+def test_uuids_and_fixed_values_take_their_own_length():
+    stored = parquet_file(empty_table(schema_of(column(1, "u", UUID), column(2, "f", fixed(7))))).schema
+    assert (stored.column(0).length, stored.column(1).length) == (16, 7)
+
+
+def test_lists_and_maps_have_three_levels():
+    schema = schema_of(
+        column(1, "l", ListType(element_id=2, element=INT)),
+        column(3, "m", MapType(key_id=4, key=STRING, value_id=5, value=INT)),
+    )
+    stored = parquet_file(empty_table(schema)).schema
+    assert [stored.column(i).path for i in range(3)] == ["l.list.element", "m.key_value.key", "m.key_value.value"]
+
+
+def test_every_level_carries_its_field_id_and_whether_it_is_required():
+    type_ = MapType(
+        key_id=2,
+        key=STRING,
+        value_id=3,
+        value_required=True,
+        value=ListType(element_id=4, element=StructType((column(5, "x", INT, required=True),))),
+    )
+    field = arrow_field(column(1, "m", type_, required=True))
+    levels = [
+        field,
+        field.type.key_field,
+        field.type.item_field,
+        field.type.item_field.type.value_field,
+        field.type.item_field.type.value_type.field("x"),
+    ]
+    assert [(field_id(f), f.name, f.nullable) for f in levels] == [
+        (1, "m", False),
+        (2, "key", False),
+        (3, "value", False),
+        (4, "element", True),
+        (5, "x", False),
+    ]
+
+
+@for_each("precision", range(19, 39))
+def test_a_large_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision):
+    stored = parquet_file(empty_table(schema_of(column(1, "c", decimal(precision, 2))))).schema.column(0)
+    assert stored.length == min_decimal_bytes(precision)
+
+
+@pytest.mark.slow
+@cases(40)
+@given(rows(EVERY_TYPE))
+def test_rows_of_every_type_come_back_from_parquet(data):
+    table = table_of(EVERY_TYPE, data)
+    read = parquet_file(table).read()
+    assert read.schema.equals(table.schema)
+    assert str(read.to_pylist()) == str(table.to_pylist())
+
+
+@pytest.mark.parametrize("type_", [VARIANT, GeometryType("geometry"), GeographyType("geography")], ids=str)
+def test_a_type_that_is_not_interpreted_is_refused_with_the_columns_full_name(type_):
+    inner = StructType((column(3, "b", type_),))
+    schema = schema_of(column(1, "a", ListType(element_id=2, element=inner)))
+    with pytest.raises(UnsupportedError, match=r"'a\.element\.b'"):
+        arrow_schema(schema)
+
+
+def test_columns_of_type_unknown_are_left_out_of_files_at_every_level():
+    schema = schema_of(
+        column(1, "u", UNKNOWN),
+        column(2, "s", StructType((column(3, "x", INT), column(4, "u", UNKNOWN)))),
+        column(5, "l", ListType(element_id=6, element=StructType((column(7, "u", UNKNOWN), column(8, "y", INT))))),
+        column(9, "m", MapType(key_id=10, key=INT, value_id=11, value=StructType((column(12, "z", INT),)))),
+    )
+    assert list(stored_schema(schema).fields_by_id) == [2, 3, 5, 6, 8, 9, 10, 11, 12]
+    assert arrow_type(UNKNOWN) == pa.null()
+
+
+FROM_ARROW = [
+    (pa.bool_(), BOOLEAN),
+    (pa.int8(), INT),
+    (pa.int16(), INT),
+    (pa.int32(), INT),
+    (pa.uint8(), INT),
+    (pa.uint16(), INT),
+    (pa.uint32(), LONG),
+    (pa.int64(), LONG),
+    (pa.float32(), FLOAT),
+    (pa.float64(), DOUBLE),
+    (pa.date32(), DATE),
+    (pa.time32("ms"), TIME),
+    (pa.time64("us"), TIME),
+    (pa.time64("ns"), TIME),
+    (pa.timestamp("s"), TIMESTAMP),
+    (pa.timestamp("ns"), TIMESTAMP),
+    (pa.timestamp("ms", "UTC"), TIMESTAMPTZ),
+    (pa.timestamp("us", "Europe/Berlin"), TIMESTAMPTZ),
+    (pa.string(), STRING),
+    (pa.large_string(), STRING),
+    (pa.string_view(), STRING),
+    (pa.dictionary(pa.int8(), pa.large_string()), STRING),
+    (pa.binary(), BINARY),
+    (pa.large_binary(), BINARY),
+    (pa.binary_view(), BINARY),
+    (pa.binary(4), fixed(4)),
+    (pa.uuid(), UUID),
+    (pa.decimal32(7, 2), decimal(7, 2)),
+    (pa.decimal128(38, 0), decimal(38, 0)),
+    (pa.decimal256(38, 2), decimal(38, 2)),
+]
+
+
+@for_each(("arrow", "expected"), FROM_ARROW, ids=lambda value: str(value))
+def test_a_new_table_gets_the_type_that_holds_the_arrow_values(arrow, expected):
+    assert iceberg_schema(pa.schema([pa.field("c", arrow)])).fields == (column(1, "c", expected),)
+
+
+def test_fresh_ids_count_each_level_before_the_one_below_it():
+    arrow = pa.schema(
+        [
+            pa.field("l", pa.large_list(pa.field("item", pa.struct([pa.field("x", pa.int32())]), nullable=False))),
+            pa.field("m", pa.map_(pa.string(), pa.field("v", pa.int64(), nullable=False))),
+            pa.field("k", pa.int64(), nullable=False),
+        ]
+    )
+    item = StructType((column(5, "x", INT),))
+    assert iceberg_schema(arrow).fields == (
+        column(1, "l", ListType(element_id=4, element=item, element_required=True)),
+        column(2, "m", MapType(key_id=6, key=STRING, value_id=7, value=LONG, value_required=True)),
+        column(3, "k", LONG, required=True),
+    )
+
+
+def test_examples_of_schema():
+    check_examples("formats/arrow/schema.txt", icekeep.spec.schema, kit.columns, globals())

@@ -65,6 +65,8 @@ from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of, 
 from kit.data_files import options_for, write_files
 from kit.storage import HookedStorage, MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 FORMATS = ["PARQUET", "ORC", "AVRO"]
 NAN = float("nan")
 ANIMALS = schema_of(column(1, "id", LONG), column(2, "category", STRING), column(3, "name", STRING))
@@ -114,7 +116,6 @@ class Files:
         return f"memory:/t/deletes-{self._count}"
 
 
-@pytest.mark.slow
 def test_equality_deletes_without_field_ids_are_applied_by_the_tables_name_mapping():
     files = Files(ANIMALS, ROWS)
     file = files.equality([1], [{"id": 3}], schema_of(column(1, "id", LONG)))
@@ -133,7 +134,6 @@ def names(files, deletes, **facts):
 # The spec's examples
 
 
-@pytest.mark.slow
 @for_each("file_format", FORMATS)
 @for_each(
     ("ids", "deletes", "left"),
@@ -150,7 +150,6 @@ def test_equality_deletes_match_as_the_spec_shows(file_format, ids, deletes, lef
     assert names(files, [files.equality(ids, deletes)]) == left
 
 
-@pytest.mark.slow
 def test_a_column_that_was_dropped_is_still_used():
     files = Files(ANIMALS, ROWS)
     now = replace(schema_of(*ANIMALS.fields[::2]), schema_id=1)
@@ -159,7 +158,6 @@ def test_a_column_that_was_dropped_is_still_used():
     assert found == [{"id": n, "name": name} for n, name in ((1, "Koala"), (3, "Grizzly"), (4, "Polar"))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_column_that_was_added_is_null_or_its_default_in_older_files(file_format):
     files = Files(ANIMALS, ROWS, file_format)
@@ -177,7 +175,6 @@ def test_a_column_that_was_added_is_null_or_its_default_in_older_files(file_form
     assert names(files, [files.equality([1, 4, 5], rows, key)], table_schemas=[now]) == ["Teddy", "Grizzly", "Polar"]
 
 
-@pytest.mark.slow
 def test_keys_of_a_type_before_its_promotion_match_values_after_it():
     now = schema_of(column(1, "n", LONG), column(2, "x", DOUBLE), column(3, "d", decimal(18, 2)))
     before = schema_of(column(1, "n", INT), column(2, "x", FLOAT), column(3, "d", decimal(9, 2)))
@@ -190,7 +187,6 @@ def test_keys_of_a_type_before_its_promotion_match_values_after_it():
         assert [row["n"] for row in files.rows(now, made, table_schemas=[now])] == wanted
 
 
-@pytest.mark.slow
 def test_what_was_kept_of_a_delete_file_in_one_type_is_not_used_in_another():
     before, now = schema_of(column(1, "x", FLOAT)), schema_of(column(1, "x", DOUBLE))
     files, cache = Files(before, [{"x": 1.5}, {"x": 2.5}]), DeleteCache()
@@ -199,7 +195,6 @@ def test_what_was_kept_of_a_delete_file_in_one_type_is_not_used_in_another():
     assert files.rows(now, deletes, cache=cache) == [{"x": 2.5}]
 
 
-@pytest.mark.slow
 def test_the_newest_schema_says_the_type_of_a_dropped_column_whatever_their_order():
     before = replace(schema_of(column(1, "n", INT), column(2, "k", INT)), schema_id=0)
     later = replace(schema_of(column(1, "n", INT), column(2, "k", LONG)), schema_id=1)
@@ -210,7 +205,6 @@ def test_the_newest_schema_says_the_type_of_a_dropped_column_whatever_their_orde
         assert files.rows(now, deletes, table_schemas=schemas) == [{"n": 1}]
 
 
-@pytest.mark.slow
 def test_keys_in_structs_are_found_by_id_whatever_part_of_the_struct_is_wanted():
     inner = StructType((column(3, "x", DOUBLE), column(4, "label", STRING)))
     schema = schema_of(column(1, "n", LONG), column(2, "s", inner))
@@ -223,7 +217,6 @@ def test_keys_in_structs_are_found_by_id_whatever_part_of_the_struct_is_wanted()
     assert files.rows(schema, deletes) == [rows[2]]
 
 
-@pytest.mark.slow
 def test_a_partition_field_of_the_same_id_is_no_column():
     schema = schema_of(column(1, "n", LONG), column(1000, "k", LONG))
     files = Files(schema, [{"n": 1, "k": 5}, {"n": 2, "k": 6}])
@@ -236,7 +229,6 @@ def test_a_partition_field_of_the_same_id_is_no_column():
 # Positions and vectors
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_positions_delete_rows_of_their_file_alone_and_those_beyond_its_end_nothing(file_format):
     files = Files(ANIMALS, ROWS, file_format)
@@ -245,14 +237,6 @@ def test_positions_delete_rows_of_their_file_alone_and_those_beyond_its_end_noth
         assert names(files, deletes, cache=cache) == ["Koala", "Grizzly"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_a_vector_deletes_rows(file_format):
-    files = Files(ANIMALS, ROWS, file_format)
-    assert names(files, [files.vector(0, 2, 99)]) == ["Teddy", "Polar"]
-
-
-@pytest.mark.slow
 def test_deletes_of_all_kinds_add_up_and_rows_may_be_marked_instead():
     files = Files(ANIMALS, ROWS, row_group_rows=3)
     deletes = [files.vector(0), files.equality([1], [{"id": 2}]), files.equality([3], [{"name": "Polar"}])]
@@ -264,7 +248,6 @@ def test_deletes_of_all_kinds_add_up_and_rows_may_be_marked_instead():
     assert [row["_deleted"] for row in files.rows(wanted, [])] == [False] * 4
 
 
-@pytest.mark.slow
 def test_positions_and_row_ids_are_those_of_the_file():
     files = Files(ANIMALS, ROWS, row_group_rows=2)
     wanted = schema_of(POS, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
@@ -275,17 +258,6 @@ def test_positions_and_row_ids_are_those_of_the_file():
     ]
 
 
-@pytest.mark.slow
-def test_positions_go_on_from_batch_to_batch_of_a_large_row_group():
-    files = Files(ONE, [{"n": n} for n in range(10)], row_group_rows=7)
-    deletes = [files.equality([1], [{"n": 5}]), files.positions(1, 8)]
-    with mock.patch.object(merge_on_read, "PIECE_ROWS", 2):
-        tables = files.read(schema_of(POS), deletes)
-    assert [p for table in tables for p in table.column(0).to_pylist()] == [0, 2, 3, 4, 6, 7, 9]
-    assert max(table.num_rows for table in tables) <= 2
-
-
-@pytest.mark.slow
 def test_only_the_wanted_columns_come_back_in_their_order_and_types():
     files = Files(ANIMALS, ROWS)
     wanted = schema_of(ANIMALS.fields[2], ANIMALS.fields[0])
@@ -301,7 +273,6 @@ def bound(text, schema=ANIMALS):
     return bind(parse_where(text), schema)
 
 
-@pytest.mark.slow
 @for_each(
     ("where", "left"),
     [
@@ -320,7 +291,6 @@ def test_rows_that_the_filter_does_not_match_are_left_out(where, left):
     assert [(row["name"], row["_deleted"]) for row in marked] == [("Teddy", False), ("Grizzly", True), ("Polar", False)]
 
 
-@pytest.mark.slow
 def test_a_filter_on_columns_that_are_not_wanted_works_without_deletes():
     files = Files(ANIMALS, ROWS)
     found = files.rows(schema_of(ANIMALS.fields[0], POS), [], residual=bound("name LIKE 'P%'"))
@@ -351,7 +321,6 @@ def _many(file_format):
 MANY = {file_format: _many(file_format) for file_format in FORMATS}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 @given(data=st.data())
 @cases(15)
@@ -371,7 +340,6 @@ def _split_positions(files, start, stop):
     return [p for table in tables for p in table.column(0).to_pylist()]
 
 
-@pytest.mark.slow
 def test_deletes_of_a_split_are_those_of_its_rows():
     files = MANY["PARQUET"]
     size = len(files.storage.read(files.location))
@@ -420,7 +388,6 @@ def key_of(row, ids):
     return tuple(bits((row["s"] or {}).get("x") if i == 12 else row[f"c{i}"]) for i in ids)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 @given(data=st.data())
 def test_what_is_left_is_what_a_set_of_tuples_leaves(file_format, data):
@@ -487,7 +454,6 @@ def scattered(count, start=0):
     return pa.Table.from_arrays([pa.array(numbers)], schema=table_of(ONE, []).schema)
 
 
-@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_equality_deletes():
     """13: other engines hold every key of every delete file that reaches a data file."""
     files = Files(ONE, scattered(50_000))
@@ -505,7 +471,6 @@ def test_memory_does_not_grow_with_the_number_of_equality_deletes():
     assert peaks[1_600_000] < 1_600_000 * 8 / 2
 
 
-@pytest.mark.slow
 def test_many_small_equality_delete_files_are_read_once_for_all_data_files_of_a_task():
     """13: 585 equality delete files."""
     files = Files(ONE, [{"n": n} for n in range(1000)], row_group_rows=100)
@@ -517,7 +482,6 @@ def test_many_small_equality_delete_files_are_read_once_for_all_data_files_of_a_
     assert cache.held_bytes < 100_000
 
 
-@pytest.mark.slow
 def test_position_delete_files_are_read_once_for_all_data_files_of_a_task():
     files = Files(ANIMALS, ROWS)
     shared = files.positions(1, ("memory:/other", 0), ("memory:/third", 2))
@@ -529,7 +493,6 @@ def test_position_delete_files_are_read_once_for_all_data_files_of_a_task():
     assert storage.fired["open"] == 1 + 3 + 3
 
 
-@pytest.mark.slow
 def test_what_does_not_fit_the_cache_is_read_again():
     files = Files(ANIMALS, ROWS)
     deletes = [files.positions(1, ("memory:/other", 0)), files.equality([1], [{"id": 1}])]
@@ -540,7 +503,6 @@ def test_what_does_not_fit_the_cache_is_read_again():
     assert cache.held_bytes <= 10
 
 
-@pytest.mark.slow
 def test_a_count_that_is_too_small_does_not_fill_the_cache():
     files = Files(ANIMALS, ROWS)
     lying = replace(files.positions(1, 3, ("memory:/other", 0)), record_count=1)
@@ -553,7 +515,6 @@ def test_a_count_that_is_too_small_does_not_fill_the_cache():
 # What is wrong
 
 
-@pytest.mark.slow
 def test_deletes_that_cannot_be_applied_are_named():
     files = Files(ANIMALS, ROWS)
     file = files.equality([1], [{"id": 1}])
@@ -568,14 +529,12 @@ def test_deletes_that_cannot_be_applied_are_named():
             files.read(ANIMALS, [replace(delete, key_metadata=b"k")])
 
 
-@pytest.mark.slow
 def test_two_vectors_for_one_data_file_are_an_invalid_table():
     files = Files(ANIMALS, ROWS)
     with pytest.raises(InvalidTableError, match="has 2 deletion vectors"):
         files.read(ANIMALS, [files.vector(1), files.vector(2)])
 
 
-@pytest.mark.slow
 def test_deletes_that_were_planned_wrongly_are_a_bug():
     files = Files(ANIMALS, ROWS)
     with pytest.raises(IcekeepBug, match="was planned for"):
@@ -585,7 +544,6 @@ def test_deletes_that_were_planned_wrongly_are_a_bug():
         files.read(ANIMALS, [data])
 
 
-@pytest.mark.slow
 def test_an_encrypted_vector_is_refused():
     files = Files(ANIMALS, ROWS)
     with pytest.raises(UnsupportedError, match="is encrypted"):
@@ -599,7 +557,6 @@ def letters(tables):
     return "".join(row["name"][0] for table in tables for row in table.to_pylist())
 
 
-@pytest.mark.slow
 def test_a_reader_of_many_pieces_applies_to_each_the_deletes_that_reach_it_and_counts_what_it_read():
     files = Files(ANIMALS, ROWS * 3, row_group_rows=5)
     reader = LiveRowsReader(files.storage, ANIMALS, table_schemas=[ANIMALS], kept_dictionaries={2, 3})
@@ -627,7 +584,6 @@ def test_a_reader_of_many_pieces_applies_to_each_the_deletes_that_reach_it_and_c
     assert reader.read_count == 12 * len(deletes)
 
 
-@pytest.mark.slow
 def test_deletes_that_reach_many_small_files_are_applied_to_them_together():
     files = Files(ANIMALS, ROWS)
     reader = LiveRowsReader(files.storage, ANIMALS, kept_dictionaries={2, 3})
@@ -636,7 +592,6 @@ def test_deletes_that_reach_many_small_files_are_applied_to_them_together():
     assert letters([table]) == "KGP" * 50
 
 
-@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 9), max_size=10), max_size=8), st.sampled_from([True, False]))
 def test_parts_of_one_list_of_deletes_say_the_same_as_their_members(parts, are_nested):
     files = Files(ANIMALS, ROWS)
@@ -657,7 +612,6 @@ def test_parts_of_one_list_of_deletes_say_the_same_as_their_members(parts, are_n
     assert found == "".join(letters(LiveRowsReader(files.storage, ANIMALS).read([piece])) for piece in plain)
 
 
-@pytest.mark.slow
 def test_files_with_ever_newer_deletes_of_one_list_are_put_together():
     files = Files(ANIMALS, ROWS)
     whole = [files.equality([1], [{"id": n}]) for n in (1, 2, 3, 4)]
@@ -679,7 +633,6 @@ def test_files_with_ever_newer_deletes_of_one_list_are_put_together():
     assert rows == "KT" "" "KTG" "K" "GP" "TP"  # fmt: skip
 
 
-@pytest.mark.slow
 def test_runs_of_several_lists_and_plain_lists_are_not_mixed_up():
     files = Files(ANIMALS, ROWS)
     one, two, three = (files.equality([1], [{"id": n}]) for n in (1, 2, 3))
@@ -695,7 +648,6 @@ def test_runs_of_several_lists_and_plain_lists_are_not_mixed_up():
     assert letters(LiveRowsReader(files.storage, ANIMALS).read(pieces)) == "PPKTPPKP"
 
 
-@pytest.mark.slow
 def test_the_kinds_of_a_run_are_told_apart_once():
     files = Files(ANIMALS, ROWS)
     whole = [*(files.equality([1], [{"id": n}]) for n in range(50)), files.positions(0), files.positions(1)]
@@ -709,7 +661,6 @@ def test_the_kinds_of_a_run_are_told_apart_once():
     assert backwards.run is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "limit"), [("PIECE_ROWS", 9), ("PIECE_BYTES", 300)])
 def test_no_more_rows_are_put_together_than_fit_a_piece(monkeypatch, name, limit):
     monkeypatch.setattr(merge_on_read, name, limit)
@@ -720,7 +671,6 @@ def test_no_more_rows_are_put_together_than_fit_a_piece(monkeypatch, name, limit
     assert letters(tables) == "KGP" * 7
 
 
-@pytest.mark.slow
 def test_files_whose_strings_are_encoded_otherwise_are_not_put_together():
     files = [Files(ANIMALS, ROWS, file_format) for file_format in ("PARQUET", "ORC", "PARQUET")]
     storage = files[0].storage
@@ -734,7 +684,6 @@ def test_files_whose_strings_are_encoded_otherwise_are_not_put_together():
     assert letters(reader.read(pieces)) == "KGP" * 3
 
 
-@pytest.mark.slow
 def test_a_piece_with_other_rows_than_it_must_have_is_an_error():
     files = Files(ANIMALS, ROWS)
     piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.positions(0)], record_count=3)
@@ -742,7 +691,6 @@ def test_a_piece_with_other_rows_than_it_must_have_is_an_error():
         list(LiveRowsReader(files.storage, ANIMALS).read([piece]))
 
 
-@pytest.mark.slow
 def test_strings_stay_dictionaries_unless_deletes_compare_them():
     files = Files(ANIMALS, ROWS * 20)
     reader = LiveRowsReader(files.storage, ANIMALS, table_schemas=[ANIMALS], kept_dictionaries={2, 3})
@@ -757,7 +705,6 @@ def test_strings_stay_dictionaries_unless_deletes_compare_them():
     assert kept(files.equality([3], [{"name": "Teddy"}])) == ["category"]
 
 
-@pytest.mark.slow
 def test_equality_deletes_are_applied_to_so_much_data_at_a_time_whatever_the_row_group_has():
     """The limit of rows alone lets through as much as a million long texts."""
     rows = [{"id": n, "category": "x", "name": str(n) * 50} for n in range(1000)]
@@ -771,7 +718,6 @@ def test_equality_deletes_are_applied_to_so_much_data_at_a_time_whatever_the_row
     assert [table.num_rows for table in LiveRowsReader(files.storage, ANIMALS).read([piece])] == [999]
 
 
-@pytest.mark.slow
 def test_a_reader_takes_batches_where_it_is_told_to():
     files = Files(ANIMALS, ROWS * 3)
     piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.positions(4)])
@@ -798,12 +744,6 @@ def one(type_, rows, deletes):
     return deleted(schema, [{"c": value} for value in rows], [{"c": value} for value in deletes])
 
 
-def test_null_deletes_null_and_nothing_else():
-    assert one(LONG, [0, None, 1], [None]) == [False, True, False]
-    assert one(STRING, ["", None], [None]) == [False, True]
-    assert one(STRING, ["", None], [""]) == [True, False]
-
-
 @pytest.mark.parametrize("type_", [FLOAT, DOUBLE])
 def test_every_nan_is_one_value_and_each_zero_its_own(type_):
     rows = [NAN, OTHER_NAN, -NAN, 0.0, -0.0, None, 1.5]
@@ -813,28 +753,10 @@ def test_every_nan_is_one_value_and_each_zero_its_own(type_):
     assert one(type_, rows, [-0.0]) == [False, False, False, False, True, False, False]
 
 
-def test_all_columns_of_one_delete_must_be_equal():
-    schema = schema_of(column(1, "a", LONG), column(2, "b", STRING), column(3, "c", DOUBLE))
-    rows = [dict(zip("abc", row, strict=True)) for row in [(1, "x", 1.0), (1, "y", 2.0), (2, "x", 2.0), (2, None, NAN)]]
-    crossed = [
-        dict(zip("abc", row, strict=True)) for row in [(1, "x", 2.0), (1, "y", 1.0), (2, "y", 2.0), (1, None, NAN)]
-    ]
-    assert deleted(schema, rows, crossed) == [False, False, False, False]
-    assert deleted(schema, rows, rows[1:]) == [False, True, True, True]
-
-
 def test_a_column_of_unknown_type_is_null_in_rows_and_deletes():
     assert one(UNKNOWN, [None, None], [None]) == [True, True]
 
 
-def test_no_deletes_delete_nothing():
-    schema = schema_of(column(1, "a", LONG))
-    rows = keys(schema, [1], [{"a": 1}])
-    assert rows_deleted(rows, []).tolist() == [False]
-    assert rows_deleted(rows, [rows.slice(0, 0)]).tolist() == [False]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("field", PRIMITIVES, ids=lambda f: f.name)
 @given(data=st.data())
 def test_every_type_is_equal_to_itself_and_not_to_others(field, data):
@@ -951,13 +873,6 @@ def test_deletes_are_not_read_on_when_no_row_is_left():
 
     with mock.patch.object(equality_match, "BATCH_ROWS", 1):
         assert rows_deleted(rows, deletes()).tolist() == [True]
-
-
-def test_a_leaf_of_a_struct_is_compared_as_null_where_the_struct_is():
-    schema = schema_of(column(1, "s", StructType((column(2, "x", LONG),))))
-    rows = [{"s": {"x": 1}}, {"s": {"x": None}}, {"s": None}]
-    assert deleted(schema, rows, [{"s": None}], [2]) == [False, True, True]
-    assert deleted(schema, rows, [{"s": {"x": 1}}], [2]) == [True, False, False]
 
 
 def test_key_columns_of_several_chunks_are_compared():

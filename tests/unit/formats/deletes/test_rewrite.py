@@ -3,7 +3,6 @@
 import io
 import struct
 from collections import Counter, defaultdict
-from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -56,7 +55,6 @@ from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, data_file
 
 FORMATS = ("PARQUET", "ORC", "AVRO")
-Pairs = list[tuple[str, int]]
 
 
 @pytest.fixture
@@ -468,14 +466,6 @@ def test_parts_of_files_have_no_positions():
     for wrong in (replace(piece, record_count=None), replace(piece, split=(0, 10))):
         with pytest.raises(IcekeepBug, match="in a part of data file"):
             table.positions([wrong])
-
-
-def test_positions_ascend_and_are_within_the_file():
-    table = Table()
-    rows = [{"id": n % 3, "kind": None, "inner": None, "ratio": None} for n in range(100)]
-    [found] = table.positions([table.data(rows, deletes=[table.equality([1], rows[:2])])])
-    assert found == [n for n in range(100) if n % 3 < 2]
-    assert all(a < b for a, b in pairwise(found))
 
 
 SCHEMA = schema_of(column(1, "id", LONG), column(2, "kind", STRING))

@@ -8,20 +8,37 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
+import icekeep.formats.parquet.thrift
+import icekeep.spec.schema
+import icekeep.spec.types
+from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import stored_schema
+from icekeep.formats.parquet import thrift
 from icekeep.formats.parquet.footer import read_footer, read_schema
 from icekeep.formats.parquet.thrift import (
     BINARY,
+    BYTE,
+    I16,
     I32,
+    I64,
+    LIST,
+    MAP,
+    SET,
     STRUCT,
+    TRUE,
     Damaged,
+    Struct,
     binary_bytes,
+    integer_at,
     list_bytes,
     struct_bytes,
+    structs_at,
+    with_integers,
+)
+from icekeep.formats.parquet.thrift import (
+    UUID as UUID_BYTES,
 )
 from icekeep.spec.avro import encode_long
-from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import (
     DATE,
     DOUBLE,
@@ -33,7 +50,6 @@ from icekeep.spec.types import (
     TIMESTAMP_NS,
     TIMESTAMPTZ,
     TIMESTAMPTZ_NS,
-    UNKNOWN,
     UUID,
     ListType,
     MapType,
@@ -43,6 +59,7 @@ from icekeep.spec.types import (
 )
 from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, rows, schema_of, table_of
+from kit.examples import check_examples
 from kit.stitched import put_bytes, put_table
 from kit.storage import HookedStorage, MemoryStorage
 from kit.strategies import schemas
@@ -125,11 +142,6 @@ def test_a_short_footer_takes_one_read_and_a_long_one_two():
         assert len(ranges.read) == reads
         assert (len(footer.data) > 64 * 1024) == (reads == 2)
         assert sum(length for _, length in ranges.read) <= 64 * 1024 + len(footer.data)
-
-
-def test_a_file_that_is_not_there_is_missing():
-    with pytest.raises(MissingFileError):
-        read_footer(MemoryStorage(), LOCATION, 100)
 
 
 @for_each("size_bytes", [0, 3, 8, 11, 12, -1, 1, 100_000])
@@ -262,11 +274,6 @@ def holds(file_columns, table_columns):
     return stored_as(schema_of(*file_columns)).holds(schema_of(*table_columns))
 
 
-@pytest.mark.parametrize("as_integer", [True, False])
-def test_a_file_holds_the_columns_that_it_was_written_with(as_integer):
-    assert stored(empty_table(EVERY_TYPE), store_decimal_as_integer=as_integer).holds(EVERY_TYPE)
-
-
 @pytest.mark.slow
 @given(schemas())
 def test_a_file_of_any_schema_holds_its_columns(schema):
@@ -277,45 +284,6 @@ def test_a_file_of_any_schema_holds_its_columns(schema):
         # Of types that files cannot hold, or that nobody can interpret.
         return
     assert stored(table).holds(schema)
-
-
-def test_leaves_are_the_columns_of_row_groups_in_their_order():
-    data = parquet_bytes(empty_table(EVERY_TYPE))
-    names = pq.ParquetFile(io.BytesIO(data)).schema.names
-    leaves = stored_as(EVERY_TYPE).leaves
-    assert len(leaves) == len(names)
-    assert [leaf.field_id for leaf in leaves[:3]] == [1, 2, 3]
-    # Only the column `key` is required; what is required within something optional may be missing with it.
-    assert [leaf.field_id for leaf in leaves if leaf.is_required] == [20]
-
-
-@pytest.mark.parametrize(
-    "now",
-    [
-        [column(1, "renamed", INT), column(2, "b", STRING)],
-        [column(2, "b", STRING), column(1, "a", INT)],
-        [column(1, "a", INT, required=True), column(2, "b", STRING)],
-        [column(1, "a", INT), column(2, "b", STRING), column(3, "c", UNKNOWN)],
-    ],
-    ids=["name", "order", "required", "unknown"],
-)
-def test_columns_are_the_same_whatever_their_names_order_and_nulls(now):
-    assert holds([A, column(2, "b", STRING)], now)
-
-
-@pytest.mark.parametrize(
-    "now",
-    [
-        [column(1, "a", LONG), column(2, "b", STRING)],
-        [column(1, "a", INT)],
-        [column(1, "a", INT), column(2, "b", STRING), column(3, "c", INT)],
-        [column(3, "a", INT), column(2, "b", STRING)],
-        [column(1, "a", INT), column(2, "b", StructType((column(3, "c", STRING),)))],
-    ],
-    ids=["promoted", "dropped", "added", "another id", "nested"],
-)
-def test_columns_that_the_schema_has_otherwise_are_not_held(now):
-    assert not holds([A, column(2, "b", STRING)], now)
 
 
 @for_each(
@@ -333,10 +301,7 @@ def test_columns_that_the_schema_has_otherwise_are_not_held(now):
         (DATE, INT),
         (ListType(element_id=2, element=INT), ListType(element_id=2, element=LONG)),
         (ListType(element_id=2, element=INT), ListType(element_id=3, element=INT)),
-        (
-            MapType(key_id=2, key=INT, value_id=3, value=INT),
-            MapType(key_id=3, key=INT, value_id=2, value=INT),
-        ),
+        (MapType(key_id=2, key=INT, value_id=3, value=INT), MapType(key_id=3, key=INT, value_id=2, value=INT)),
         (StructType((column(2, "x", INT),)), StructType((column(2, "x", INT), column(3, "y", INT)))),
         (StructType((column(2, "x", INT), column(3, "y", INT))), StructType((column(2, "x", INT),))),
     ],
@@ -345,34 +310,6 @@ def test_columns_that_the_schema_has_otherwise_are_not_held(now):
 def test_a_column_of_another_type_is_not_held(file, table):
     assert holds([column(1, "a", file)], [column(1, "a", file)])
     assert not holds([column(1, "a", file)], [column(1, "a", table)])
-
-
-@for_each(
-    ("type_", "table"),
-    [
-        (pa.int16(), INT),
-        (pa.uint32(), LONG),
-        (pa.uint64(), LONG),
-        (pa.timestamp("ms"), TIMESTAMP),
-        (pa.time32("ms"), INT),
-        (pa.float16(), FLOAT),
-    ],
-    ids=str,
-)
-def test_a_column_stored_as_iceberg_stores_none_is_not_held(type_, table):
-    assert not foreign(pa.field("a", type_)).holds(schema_of(column(1, "a", table)))
-
-
-def test_a_file_without_field_ids_holds_no_columns():
-    assert not stored(pa.schema([pa.field("a", pa.int32())]).empty_table()).holds(schema_of(A))
-    nested = pa.field("a", pa.list_(pa.field("element", pa.int32())))
-    assert not foreign(nested).holds(schema_of(column(1, "a", ListType(element_id=2, element=INT))))
-
-
-def test_columns_of_row_lineage_may_be_there_or_not():
-    with_lineage = schema_of(A, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
-    assert stored_as(with_lineage).holds(schema_of(A))
-    assert not stored_as(schema_of(A, column(2147483546, "file_path", STRING))).holds(schema_of(A))
 
 
 def element(name, *fields):
@@ -413,18 +350,138 @@ def test_only_lists_in_three_levels_are_held():
     assert not elements(*alone).holds(table)
 
 
+def test_examples():
+    check_examples(
+        "formats/parquet/footer.txt", icekeep.formats.parquet.thrift, icekeep.spec.schema, icekeep.spec.types, globals()
+    )
+
+
+LONGS = st.integers(-(2**63), 2**63 - 1)
+
+
+def small(number):
+    return struct_bytes([(1, I64, encode_long(number))])
+
+
+@given(LONGS)
+def test_a_number_is_read_as_it_was_written(number):
+    data = encode_long(number)
+    assert integer_at(data + b"rest", 0) == (number, len(data))
+
+
+def test_numbers_are_zigzag_varints_as_the_protocol_says():
+    assert [encode_long(n) for n in (0, -1, 1, -2, 63, 64)] == [b"\0", b"\1", b"\2", b"\3", b"\x7e", b"\x80\x01"]
+
+
+@given(st.dictionaries(st.integers(1, 32767), LONGS, min_size=1))
+def test_fields_are_found_by_their_ids_however_far_apart_these_are(numbers):
+    data = struct_bytes([(id_, I64, encode_long(numbers[id_])) for id_ in sorted(numbers)])
+    struct = Struct(data)
+    assert struct.spans.keys() == set(numbers)
+    assert {id_: struct.value(id_) for id_ in numbers} == numbers
+    assert struct.end == len(data)
+
+
+@for_each("count", [0, 1, 14, 15, 16, 200])
+def test_a_list_of_more_than_14_structs_has_a_longer_head(count):
+    data = struct_bytes([(3, LIST, list_bytes(STRUCT, [small(n) for n in range(count)]))])
+    assert [struct.value(1) for struct in Struct(data).structs(3)] == list(range(count))
+
+
+def test_what_is_not_asked_for_is_passed_over():
+    data = struct_bytes(
+        [
+            (1, BYTE, b"\x05"),
+            (2, TRUE, b""),
+            (3, BINARY, binary_bytes(b"text")),
+            (4, SET, bytes([2 << 4 | TRUE, 1, 2])),
+            (5, MAP, bytes([2, BINARY << 4 | I32]) + binary_bytes(b"k") + b"\2" + binary_bytes(b"l") + b"\4"),
+            (6, MAP, b"\0"),
+            (7, UUID_BYTES, bytes(16)),
+            (8, 7, bytes(8)),
+            (9, STRUCT, small(1)),
+            (40, I16, encode_long(-7)),
+        ]
+    )
+    struct = Struct(data)
+    kinds = {id_: span.kind for id_, span in struct.spans.items()}
+    assert kinds == {1: BYTE, 2: TRUE, 3: BINARY, 4: SET, 5: MAP, 6: MAP, 7: UUID_BYTES, 8: 7, 9: STRUCT, 40: I16}
+    assert struct.byte(1) == 5
+    assert struct.boolean(2)
+    assert not struct.boolean(99)
+    assert struct.raw(3) == b"\4text"
+    assert struct.struct(9).value(1) == 1
+    assert struct.value(40) == -7
+    assert struct.end == len(data)
+
+
+def test_a_replaced_number_leaves_all_else_as_it_was():
+    data = struct_bytes([(1, I64, encode_long(5)), (2, BINARY, binary_bytes(b"keep")), (3, I64, encode_long(600))])
+    struct = Struct(data)
+    # Given in no order, and of other lengths than before.
+    changed = with_integers(data, 0, len(data), [(struct.integer(3), 2), (struct.integer(1), 2**40)])
+    assert [Struct(changed).value(n) for n in (1, 3)] == [2**40, 2]
+    assert Struct(changed).raw(2) == b"\4keep"
+
+
 @pytest.mark.parametrize(
     "data",
     [
-        list_bytes(STRUCT, []),
-        list_bytes(STRUCT, [element(b"root", (5, 2)), element(b"a", (1, 1), (3, 1))]),
-        list_bytes(STRUCT, [element(b"root", (5, 0)), element(b"a", (1, 1), (3, 1))]),
-        list_bytes(STRUCT, [element(b"root", (5, 1))] + [element(b"s", (3, 1), (5, 1))] * 2000),
-        list_bytes(STRUCT, [element(b"root", (5, 1)), element(b"l", (3, 1), (5, 2**31 - 1), (6, 3))]),
-        list_bytes(STRUCT, [element(b"root", (5, 2**62)), element(b"a", (1, 1), (3, 1))]),
+        b"",
+        small(1)[:-1],
+        bytes([1 << 4 | BINARY]) + b"\xff\xff\xff\x7f",
+        bytes([1 << 4 | LIST, 15 << 4 | I32]) + b"\xff\xff\xff\xff\x0f",
+        bytes([1 << 4 | MAP]) + b"\xff\xff\xff\xff\x0f\x55",
+        bytes([1 << 4 | I64]) + b"\xff" * 20 + b"\0",
+        bytes([1 << 4 | 14, 0]),
+        bytes([1 << 4 | STRUCT]) + bytes([1 << 4 | STRUCT]) * 5000,
+        bytes([1 << 4 | LIST]) + bytes([1 << 4 | LIST]) * 5000,
+        bytes([1 << 4 | I32, 0, I32, 2, 0, 0]),
     ],
-    ids=["empty", "too few", "too many", "too deep", "no middle", "huge"],
+    ids=["empty", "no end", "text", "list", "map", "number", "kind", "structs in structs", "lists in lists", "twice"],
 )
-def test_a_schema_that_does_not_fit_itself_is_damaged(data):
+def test_bytes_that_are_no_struct_are_damaged(data):
     with pytest.raises(Damaged):
-        read_schema(data)
+        Struct(data)
+
+
+def test_a_field_of_another_kind_than_asked_for_is_damaged():
+    struct = Struct(struct_bytes([(1, BINARY, binary_bytes(b"x")), (2, LIST, b"\x15\0")]))
+    for ask in (struct.integer, struct.struct, struct.structs, struct.byte, struct.boolean):
+        with pytest.raises(Damaged):
+            ask(1)
+    with pytest.raises(Damaged):
+        struct.structs(2)
+    with pytest.raises(Damaged):
+        struct.required_integer(3)
+
+
+@cases(500)
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_struct_or_damaged(data):
+    try:
+        struct = Struct(data)
+        for field_id, span in struct.spans.items():
+            if span.kind == STRUCT:
+                struct.struct(field_id)
+        structs_at(data, 0)
+    except Damaged:
+        pass
+
+
+def test_lists_of_numbers_bytes_and_truth_values_are_read_as_they_were_written():
+    data = struct_bytes(
+        [
+            (1, thrift.LIST, thrift.list_bytes(thrift.I64, [encode_long(n) for n in range(-9, 9)])),
+            (2, thrift.LIST, thrift.list_bytes(thrift.BINARY, [thrift.binary_bytes(b"x" * n) for n in range(200)])),
+            (3, thrift.LIST, thrift.list_bytes(thrift.TRUE, [b"\1", b"\2", b"\1"])),
+            (4, thrift.BINARY, thrift.binary_bytes(b"text")),
+        ]
+    )
+    struct = Struct(data)
+    assert struct.integers(1) == list(range(-9, 9))
+    assert struct.binaries(2) == [b"x" * n for n in range(200)]
+    assert struct.booleans(3) == [True, False, True]
+    assert (struct.binary(4), struct.binary(5), struct.integers(6)) == (b"text", None, [])
+    with pytest.raises(Damaged):
+        struct.integers(2)

@@ -42,6 +42,7 @@ from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import LONG, STRING, ListType, StructType, decimal
 from kit.cases import for_each
 from kit.columns import EVERY_TYPE, column, parquet_bytes, parquet_file, schema_of, table_of
+from kit.examples import check_examples
 from kit.spliced import footer_in, with_edits
 
 PLAIN, DICTIONARY, RLE, BIT_PACKED, DELTA_NUMBERS, DELTA_LENGTHS, DELTA_TEXTS, BYTE_STREAMS = 0, 8, 3, 4, 5, 6, 7, 9
@@ -90,36 +91,11 @@ def test_pages_lie_one_behind_the_other_and_have_their_heads_with_them():
     assert found.compressed_bytes == found.uncompressed_bytes == len(first + second)
 
 
-def test_uncompressed_bytes_are_those_of_heads_and_of_pages_before_they_were_compressed():
-    page = old_page(b"short", 3, plain=24)
-    assert pages_of(page, rows=3).uncompressed_bytes == len(page) - 5 + 24
-
-
-@pytest.mark.parametrize("row_count", [4, 6])
-def test_pages_have_the_rows_of_their_chunk_together(row_count):
-    with pytest.raises(Damaged, match=r"have 5 rows|more rows than"):
-        pages_of(old_page(EIGHT * 5, 5), rows=row_count)
-
-
 def test_what_lies_outside_of_the_data_is_no_chunk():
     data = b"PAR1" + old_page(EIGHT, 1) + b"the tail"
     for start, end in ((0, len(data) - 8), (4, len(data) - 7), (9, 9), (-5, 20)):
         with pytest.raises(Damaged, match="outside of the file's data"):
             chunk_pages(data, start, end, physical_type="INT64", has_nulls=False, row_count=1)
-
-
-def test_a_page_ends_with_its_chunk_or_before():
-    for page in (old_page(EIGHT, 1, size=9, plain=8), old_page(EIGHT, 1, size=-1), old_page(EIGHT, 1, plain=-1)):
-        with pytest.raises(Damaged, match="longer than its column chunk"):
-            pages_of(page, rows=1)
-
-
-def test_numbers_that_lie_one_after_the_other_take_the_bytes_that_they_must():
-    with pytest.raises(Damaged, match="more or fewer bytes"):
-        pages_of(old_page(EIGHT * 2, 2), rows=2, physical_type="INT32")
-    assert pages_of(old_page(EIGHT, 2), rows=2, physical_type="INT32").pages
-    # Where there are nulls, fewer values are stored, and levels.
-    assert pages_of(old_page(EIGHT, 9), rows=9, has_nulls=True).pages
 
 
 def test_a_checksum_is_that_of_the_page_where_there_is_one():
@@ -151,22 +127,6 @@ def test_only_pages_that_need_nothing_else_of_their_chunk_are_moved(encoding, ph
         else:
             with pytest.raises(CannotMovePages, match="by a dictionary, or in a way"):
                 pages_of(page, rows=2, physical_type=physical_type, has_nulls=True)
-
-
-def test_a_dictionary_page_is_no_page_that_can_be_moved():
-    dictionary = struct_bytes([*numbers(f1=2, f2=8, f3=8), (7, STRUCT, struct_bytes(numbers(f1=1, f2=PLAIN)))]) + EIGHT
-    with pytest.raises(CannotMovePages):
-        pages_of(dictionary, old_page(EIGHT, 1, DICTIONARY), rows=1)
-
-
-def test_pages_of_both_versions_are_not_of_one_chunk():
-    with pytest.raises(CannotMovePages, match="both versions"):
-        pages_of(old_page(EIGHT, 1), new_page(EIGHT, 1), rows=2)
-
-
-def test_a_page_without_values_is_not_moved():
-    with pytest.raises(CannotMovePages, match="no values"):
-        pages_of(old_page(b"", 0), old_page(EIGHT, 1), rows=1)
 
 
 def test_levels_of_version_1_are_run_lengths_or_none():
@@ -209,13 +169,6 @@ def test_levels_are_there_for_a_column_with_nulls_alone_and_within_the_page():
             pages_of(new_page(EIGHT, 1, length=length), rows=1, has_nulls=has_nulls)
 
 
-def test_a_page_that_is_not_compressed_has_one_size():
-    assert pages_of(new_page(EIGHT, 1, compressed=False), rows=1).pages
-    assert pages_of(new_page(b"short", 1, plain=8, compressed=True), rows=1).pages
-    with pytest.raises(Damaged, match="two sizes"):
-        pages_of(new_page(b"short", 1, plain=8, compressed=False), rows=1)
-
-
 def run(length, level):
     return bytes([length << 1, level])
 
@@ -248,17 +201,6 @@ def test_levels_say_the_nulls_that_the_head_says_however_they_are_written(parts)
     for wrong in ({"nulls": nulls + 1}, {"nulls": nulls - 1}, {"nulls": nulls, "levels": data + run(1, 1)}):
         with pytest.raises(Damaged):
             pages_of(new_page(b"", len(rows), **{"levels": data, **wrong}), rows=len(rows), has_nulls=True)
-
-
-def test_without_levels_there_are_no_nulls():
-    assert pages_of(new_page(EIGHT, 1), rows=1, has_nulls=True).pages
-    with pytest.raises(Damaged, match="nulls without levels"):
-        pages_of(new_page(EIGHT, 2, nulls=1), rows=2, has_nulls=True)
-
-
-def test_levels_that_end_too_early_are_damaged():
-    with pytest.raises(Damaged, match="not the levels that its head says"):
-        pages_of(new_page(EIGHT * 5, 5, levels=run(4, 1)), rows=5, has_nulls=True)
 
 
 @given(st.binary(max_size=60))
@@ -566,15 +508,6 @@ def chunk(*pages):
     return ChunkBounds(whole.null_count, whole.least, whole.greatest, tuple(page(*one) for one in pages))
 
 
-def test_numbers_are_ordered_by_value_decimals_too_and_all_else_by_bytes():
-    assert LONGS(stored(-1)) < LONGS(stored(0)) < LONGS(stored(256))
-    wide = order(pa.decimal128(4, 2))
-    assert wide(b"\xff\xff") < wide(b"\x00\x01")
-    plain = order(pa.binary(2))
-    assert plain(b"\x00\x01") < plain(b"\xff\xff")
-    assert order(pa.string())(b"a") < order(pa.string())(b"aa")
-
-
 @for_each("type_", [pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.binary(7)])
 def test_bytes_of_another_length_are_no_value(type_):
     for length in (0, 2, 6, 9):
@@ -606,10 +539,6 @@ def test_a_column_index_is_read_as_it_was_put_together(chunks):
     assert order == (1 if all(rises) else 2 if all(falls) else 0)
 
 
-def test_there_is_no_column_index_where_one_chunk_has_none():
-    assert column_index_bytes([chunk([1]), ChunkBounds(0, stored(1), stored(1), None)], LONGS) is None
-
-
 def test_an_index_of_other_pages_or_with_bounds_the_wrong_way_round_is_none():
     data = column_index_bytes([chunk([1, 2], [None, None])], LONGS)
     assert pages_of_index(data, [2, 2], LONGS) is not None
@@ -618,3 +547,7 @@ def test_an_index_of_other_pages_or_with_bounds_the_wrong_way_round_is_none():
     assert pages_of_index(data[:-3], [2, 2], LONGS) is None
     wrong = ChunkBounds(0, None, None, (PageBounds(0, stored(5), stored(1)),))
     assert pages_of_index(column_index_bytes([wrong], LONGS), [1], LONGS) is None
+
+
+def test_examples():
+    check_examples("formats/parquet/pages.txt", globals())

@@ -31,6 +31,8 @@ from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, parquet_
 from kit.data_files import options_for, read_files, read_tables, write_files
 from kit.storage import MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = schema_of(column(1, "n", LONG))
 WORDS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
 
@@ -57,7 +59,6 @@ def scrambled(row_count, start=0):
     )
 
 
-@pytest.mark.slow
 def test_a_data_file_says_what_was_written(storage):
     table = table_of(WORDS, [{"n": 1, "s": "a"}, {"n": 2, "s": None}])
     (file,) = write_files(storage, WORDS, [table], spec_id=3, partition=("x", None), sort_order_id=2)
@@ -72,7 +73,6 @@ def test_a_data_file_says_what_was_written(storage):
     assert file.split_offsets == (4,)
 
 
-@pytest.mark.slow
 @cases(30)
 @given(st.lists(rows(EVERY_TYPE), max_size=3))
 def test_rows_of_every_type_come_back_in_their_order(parts):
@@ -84,14 +84,12 @@ def test_rows_of_every_type_come_back_in_their_order(parts):
     assert str(read_files(storage, files, EVERY_TYPE).to_pylist()) == str(expected)
 
 
-@pytest.mark.slow
 def test_no_rows_make_no_file(storage):
     assert write_files(storage, NUMBERS, []) == ()
     assert write_files(storage, NUMBERS, [empty_table(NUMBERS)]) == ()
     assert storage.files == {}
 
 
-@pytest.mark.slow
 def test_files_end_near_the_target_size_with_row_groups_of_one_size(storage):
     options = options_for(target_file_size_bytes=100_000, row_group_size_bytes=30_000)
     tables = [scrambled(3_000, start) for start in range(0, 60_000, 3_000)]
@@ -107,7 +105,6 @@ def test_files_end_near_the_target_size_with_row_groups_of_one_size(storage):
         assert len(file.split_offsets) == len(groups)
 
 
-@pytest.mark.slow
 def test_one_large_table_is_spread_over_files(storage):
     table = scrambled(50_000)
     files = write_files(storage, NUMBERS, [table], options_for(target_file_size_bytes=100_000))
@@ -116,13 +113,11 @@ def test_one_large_table_is_spread_over_files(storage):
     assert read_files(storage, files, NUMBERS).equals(table)
 
 
-@pytest.mark.slow
 def test_small_tables_share_a_row_group(storage):
     (file,) = write_files(storage, NUMBERS, [scrambled(10, start) for start in range(0, 1000, 10)])
     assert footer(storage, file).num_row_groups == 1
 
 
-@pytest.mark.slow
 def test_a_row_group_has_a_limit_of_rows(storage, monkeypatch):
     monkeypatch.setattr(rolling_writer, "ROW_GROUP_ROWS", 1000)
     table = pa.Table.from_arrays([pa.array(range(1005))], schema=arrow_schema(NUMBERS))
@@ -144,7 +139,6 @@ def random_rows(row_count, text):
     return pa.Table.from_arrays(columns, schema=arrow_schema(WORDS))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "x" * 200])
 @pytest.mark.parametrize("table_rows", [50_000, 2_000_000])
 def test_a_row_group_is_as_large_in_the_file_as_the_property_says(storage, text, table_rows):
@@ -160,7 +154,6 @@ def test_a_row_group_is_as_large_in_the_file_as_the_property_says(storage, text,
     assert last < 1.15 * size_bytes
 
 
-@pytest.mark.slow
 def test_narrow_rows_are_not_cut_by_their_number(storage):
     """A row group of a million rows of 8 bytes was too small to be copied later."""
     rows = random_rows(3_000_000, "")
@@ -169,7 +162,6 @@ def test_narrow_rows_are_not_cut_by_their_number(storage):
     assert size_bytes > 20 * 2**20
 
 
-@pytest.mark.slow
 def test_the_first_file_of_a_writer_is_cut_as_the_others(storage):
     """By a guess that rows do not compress, it began with a row group of a fifth of its size."""
     rows = random_rows(1_000_000, "x" * 30)
@@ -181,7 +173,6 @@ def test_the_first_file_of_a_writer_is_cut_as_the_others(storage):
     assert all(0.8 * 2**21 < size < 1.25 * 2**21 for (size,) in sizes[:-1])
 
 
-@pytest.mark.slow
 def test_a_row_group_has_a_limit_of_memory(storage):
     text = "x" * 65536
     table = table_of(WORDS, [{"n": 1, "s": text}] * 100)
@@ -196,7 +187,6 @@ def test_a_row_group_has_a_limit_of_memory(storage):
     assert groups[0] * len(text) <= limit_bytes < (groups[0] + 200) * len(text)
 
 
-@pytest.mark.slow
 def test_nan_is_counted_over_all_row_groups(storage):
     schema = schema_of(column(1, "x", EVERY_TYPE.field("c5_double").type))
     table = table_of(schema, [{"x": float("nan")}, {"x": 1.0}])
@@ -205,7 +195,6 @@ def test_nan_is_counted_over_all_row_groups(storage):
     assert file.nan_value_counts == {1: 3}
 
 
-@pytest.mark.slow
 def test_an_error_in_the_block_deletes_every_file(storage):
     options = options_for(target_file_size_bytes=10_000)
 
@@ -221,7 +210,6 @@ def test_an_error_in_the_block_deletes_every_file(storage):
     assert storage.files == {}
 
 
-@pytest.mark.slow
 def test_an_error_while_writing_deletes_the_unfinished_file_too(tmp_path):
     storage = open_storage({})
     locations = iter([f"{tmp_path}/1.parquet", f"{tmp_path}/2.parquet"])
@@ -238,7 +226,6 @@ def test_an_error_while_writing_deletes_the_unfinished_file_too(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_file_that_cannot_even_begin_leaves_nothing(tmp_path):
     options = options_for(compression="none at all")
     with pytest.raises(Exception, match="none at all"):
@@ -257,7 +244,6 @@ class UntidyStorage(MemoryStorage):
             raise UnavailableError("the store is gone") from error
 
 
-@pytest.mark.slow
 def test_the_first_error_is_the_one_that_is_told():
     def fail():
         with DataFileWriter(UntidyStorage(), NUMBERS, options_for(row_group_size_bytes=1), numbered()) as writer:
@@ -268,7 +254,6 @@ def test_the_first_error_is_the_one_that_is_told():
         fail()
 
 
-@pytest.mark.slow
 def test_a_block_that_ends_without_close_leaves_nothing(tmp_path):
     with DataFileWriter(
         open_storage({}), NUMBERS, options_for(row_group_size_bytes=1), numbered(str(tmp_path))
@@ -278,7 +263,6 @@ def test_a_block_that_ends_without_close_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_location_that_is_taken_is_not_overwritten(storage):
     storage.create("memory:/t/001.parquet", b"mine")
     with pytest.raises(FileExistsError):
@@ -286,19 +270,16 @@ def test_a_location_that_is_taken_is_not_overwritten(storage):
     assert storage.read("memory:/t/001.parquet") == b"mine"
 
 
-@pytest.mark.slow
 def test_data_with_other_columns_is_a_bug_of_the_caller(storage):
     with pytest.raises(IcekeepBug, match=r"\['n', 's'\], the schema has \['n'\]"):
         write_files(storage, NUMBERS, [table_of(WORDS, [{"n": 1}])])
 
 
-@pytest.mark.slow
 def test_field_ids_are_the_schemas_even_if_the_data_has_none(storage):
     (file,) = write_files(storage, WORDS, [pa.table({"n": [1], "s": ["a"]})])
     assert read_files(storage, [file], WORDS).to_pylist() == [{"n": 1, "s": "a"}]
 
 
-@pytest.mark.slow
 def test_dictionaries_and_plain_strings_mix(storage):
     plain = table_of(WORDS, [{"n": 1, "s": "a"}, {"n": 2, "s": None}])
     kept = plain.set_column(1, plain.schema.field(1).with_type(KEPT_DICTIONARY), plain["s"].dictionary_encode())
@@ -308,7 +289,6 @@ def test_dictionaries_and_plain_strings_mix(storage):
         assert read_files(memory, files, WORDS).equals(pa.concat_tables([plain, plain]))
 
 
-@pytest.mark.slow
 def test_dictionaries_of_many_tables_become_one(storage):
     tables = []
     for start in range(0, 50, 5):
@@ -321,7 +301,6 @@ def test_dictionaries_of_many_tables_become_one(storage):
     assert chunk.total_uncompressed_size < 5_000 * 2
 
 
-@pytest.mark.slow
 def test_only_columns_whose_values_repeat_get_a_dictionary(storage):
     schema = schema_of(
         column(1, "unique", LONG),
@@ -352,13 +331,11 @@ def test_only_columns_whose_values_repeat_get_a_dictionary(storage):
     }
 
 
-@pytest.mark.slow
 def test_columns_of_every_type_can_be_sampled(storage):
     (file,) = write_files(storage, EVERY_TYPE, [table_of(EVERY_TYPE, [{"key": 1}] * 3)])
     assert file.record_count == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "brotli", "lz4", "uncompressed"])
 def test_a_codec_is_the_files(storage, codec):
     options = write_options({"write.parquet.compression-codec": codec, "write.parquet.compression-level": "5"})
@@ -366,7 +343,6 @@ def test_a_codec_is_the_files(storage, codec):
     assert footer(storage, file).row_group(0).column(0).compression == codec.upper()
 
 
-@pytest.mark.slow
 def test_decimals_are_whole_numbers_in_the_file(storage):
     (file,) = write_files(storage, EVERY_TYPE, [table_of(EVERY_TYPE, [{"key": 1}])])
     types = {c.path_in_schema: c.physical_type for c in _chunks(footer(storage, file))}
@@ -378,7 +354,6 @@ def _chunks(metadata):
     return [metadata.row_group(0).column(i) for i in range(metadata.num_columns)]
 
 
-@pytest.mark.slow
 def test_files_carry_statistics_a_page_index_and_no_arrow_schema(storage):
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
     metadata = footer(storage, file)
@@ -388,7 +363,6 @@ def test_files_carry_statistics_a_page_index_and_no_arrow_schema(storage):
     assert metadata.format_version == "2.6"
 
 
-@pytest.mark.slow
 def test_row_groups_are_read_one_at_a_time_in_the_order_asked_for(storage):
     (file,) = write_files(
         storage, NUMBERS, [scrambled(1), scrambled(2, 1), scrambled(3, 3)], options_for(row_group_size_bytes=1)
@@ -399,7 +373,6 @@ def test_row_groups_are_read_one_at_a_time_in_the_order_asked_for(storage):
     assert [t.to_pylist() for t in some] == [everything[4].to_pylist(), everything[0].to_pylist()]
 
 
-@pytest.mark.slow
 def test_reading_projects_by_field_id_and_reads_only_what_is_needed(storage):
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
     schema = schema_of(column(3, "new", INT), column(2, "word", STRING), column(4, "kind", STRING))
@@ -407,7 +380,6 @@ def test_reading_projects_by_field_id_and_reads_only_what_is_needed(storage):
     assert table.to_pylist() == [{"new": None, "word": "a", "kind": "k"}]
 
 
-@pytest.mark.slow
 def test_damage_in_a_column_that_is_not_needed_does_no_harm(storage):
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": i, "s": "a"} for i in range(1000)])])
     data = bytearray(storage.read(file.file_path))
@@ -419,7 +391,6 @@ def test_damage_in_a_column_that_is_not_needed_does_no_harm(storage):
         read_tables(storage, "memory:/t/bad.parquet", WORDS)
 
 
-@pytest.mark.slow
 def test_dictionaries_are_kept_where_they_are_asked_for(storage):
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": i, "s": "ab"[i % 2]} for i in range(10)])])
     (plain,) = read_tables(storage, file.file_path, WORDS)
@@ -429,7 +400,6 @@ def test_dictionaries_are_kept_where_they_are_asked_for(storage):
     assert kept.to_pydict() == plain.to_pydict()
 
 
-@pytest.mark.slow
 def test_strings_that_repeat_are_found_in_the_footer(storage):
     names = ("few", "many", "none", "mixed", "off")
     schema = schema_of(column(1, "n", LONG), *(column(i, name, STRING) for i, name in enumerate(names, start=2)))
@@ -442,7 +412,6 @@ def test_strings_that_repeat_are_found_in_the_footer(storage):
     assert repeating_strings(storage, "memory:/t/a.parquet") == {2, 4}
 
 
-@pytest.mark.slow
 def test_repeating_strings_of_a_bad_file_are_its_error(storage):
     with pytest.raises(MissingFileError):
         repeating_strings(storage, "memory:/t/none.parquet")
@@ -451,7 +420,6 @@ def test_repeating_strings_of_a_bad_file_are_its_error(storage):
         repeating_strings(storage, "memory:/t/bad.parquet")
 
 
-@pytest.mark.slow
 def test_a_missing_file_is_named(storage):
     with pytest.raises(MissingFileError, match=r"memory:/t/none\.parquet"):
         read_tables(storage, "memory:/t/none.parquet", NUMBERS)
@@ -464,7 +432,6 @@ def damaged_files():
     return {"empty": b"", "text": b"no parquet at all, but long enough", "cut": data[:-20], "overwritten": middle}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["empty", "text", "cut", "overwritten"])
 def test_a_damaged_file_is_an_invalid_table_and_named(storage, kind):
     storage.create("memory:/t/bad.parquet", damaged_files()[kind])
@@ -473,7 +440,6 @@ def test_a_damaged_file_is_an_invalid_table_and_named(storage, kind):
     assert caught.value.facts["location"] == "memory:/t/bad.parquet"
 
 
-@pytest.mark.slow
 def test_a_file_that_does_not_fit_the_schema_is_named(storage):
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
     message = r"data file 'memory:/t/001\.parquet': column 'n' holds 'string'"
@@ -491,14 +457,12 @@ def _without_ids():
     return sink.getvalue().to_pybytes()
 
 
-@pytest.mark.slow
 def test_a_row_group_that_is_not_there_is_an_invalid_table(storage):
     (file,) = write_files(storage, NUMBERS, [scrambled(1)])
     with pytest.raises(InvalidTableError, match="there is no row group 1, only 1"):
         read_tables(storage, file.file_path, NUMBERS, 0, 1)
 
 
-@pytest.mark.slow
 def test_every_column_of_a_wide_table_is_written_once(storage):
     schema = schema_of(*(column(i, f"c{i}", INT) for i in range(1, 301)))
     (file,) = write_files(storage, schema, [table_of(schema, [{f"c{i}": i for i in range(1, 301)}])])
@@ -531,7 +495,6 @@ def wide_file(row_count):
     return schema, parquet_bytes(table.cast(arrow_schema(schema)), row_group_rows=row_count // 2, use_dictionary=False)
 
 
-@pytest.mark.slow
 def test_a_small_file_is_read_at_once():
     schema, data = wide_file(100)
     read = []
@@ -541,7 +504,6 @@ def test_a_small_file_is_read_at_once():
     assert [table.num_rows for table in tables] == [50, 50]
 
 
-@pytest.mark.slow
 def test_a_row_group_of_a_file_that_is_far_away_is_read_at_once_and_nothing_that_is_not_asked_for():
     schema, data = wide_file(40_000)
     names, read = [field.name for field in schema.fields], []
@@ -555,7 +517,6 @@ def test_a_row_group_of_a_file_that_is_far_away_is_read_at_once_and_nothing_that
     assert sum(read) < len(data) / 20
 
 
-@pytest.mark.slow
 def test_what_a_store_says_when_it_is_out_of_reach_is_the_error():
     _, data = wide_file(40_000)
     for fails_at in range(4):

@@ -267,12 +267,7 @@ def test_it_is_not_done_where_little_would_be_moved_or_rows_do_not_stay(storage)
 
 
 @for_each(
-    "options",
-    [
-        {"use_dictionary": True},
-        {"max_rows_per_page": 20, "write_batch_size": 20},
-        {"compression": "snappy"},
-    ],
+    "options", [{"use_dictionary": True}, {"max_rows_per_page": 20, "write_batch_size": 20}, {"compression": "snappy"}]
 )
 def test_a_footer_alone_says_where_moving_pages_cannot_pay(storage, monkeypatch, options):
     pieces = put_parts(storage, [3000], schema_of(*FLAT.fields[2:4]), texts, **options)

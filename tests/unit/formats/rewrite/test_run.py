@@ -42,6 +42,8 @@ from kit.data_files import options_for, read_files, write_files
 from kit.storage import MemoryStorage
 from kit.tables import COLUMNS
 
+pytestmark = pytest.mark.slow
+
 EVENTS = schema_of(column(1, "id", LONG), column(2, "kind", STRING), column(3, "day", DATE))
 
 
@@ -86,7 +88,6 @@ def new_locations(storage):
     return [key for key in storage.files if "/old-" not in key]
 
 
-@pytest.mark.slow
 def test_many_small_files_become_one_with_the_same_rows_in_order(storage):
     pieces = old_files(storage, EVENTS, [events(i, i + 5) for i in range(0, 50, 5)])
     (file,) = rewritten(storage, pieces, EVENTS)
@@ -95,7 +96,6 @@ def test_many_small_files_become_one_with_the_same_rows_in_order(storage):
     assert pq.ParquetFile(storage.open(file.file_path)).num_row_groups == 1
 
 
-@pytest.mark.slow
 @cases(15)
 @given(
     st.lists(rows(EVERY_TYPE), min_size=1, max_size=4), st.sampled_from([1, 2**20]), st.sampled_from([1, 3_000, 2**29])
@@ -110,7 +110,6 @@ def test_rows_of_every_type_are_the_same_after_a_rewrite(parts, row_group_bytes,
     assert sum(file.record_count for file in files) == len(expected)
 
 
-@pytest.mark.slow
 def test_files_of_older_schemas_get_the_current_one(storage):
     first = schema_of(column(1, "id", INT), column(9, "dropped", STRING))
     second = schema_of(column(1, "number", LONG))
@@ -130,7 +129,6 @@ def foreign_parquet(table):
     return out.getvalue()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("new_format", ["parquet", "orc", "avro"])
 def test_files_of_all_formats_and_schemas_and_without_ids_become_one_of_the_tables_format(storage, new_format):
     old = schema_of(column(3, "day", DATE), column(1, "number", INT))
@@ -158,7 +156,6 @@ def test_files_of_all_formats_and_schemas_and_without_ids_become_one_of_the_tabl
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_file_without_ids_and_a_table_without_a_mapping_stop_the_task(storage):
     storage.create("memory:/t/data/old-hive", foreign_parquet(pa.table({"id": [99]})))
     piece = FilePiece(location="memory:/t/data/old-hive", record_count=1, size_bytes=1)
@@ -169,7 +166,6 @@ def test_a_file_without_ids_and_a_table_without_a_mapping_stop_the_task(storage)
     assert new_locations(storage) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("new_format", ["parquet", "orc", "avro"])
 def test_a_struct_that_was_added_with_required_fields_is_null_in_old_rows(storage, new_format):
     text = StructType((column(8, "y", STRING, required=True),))
@@ -183,7 +179,6 @@ def test_a_struct_that_was_added_with_required_fields_is_null_in_old_rows(storag
     assert read_files(storage, files, schema)["s"].to_pylist() == [None, None, {"x": 1, "t": {"y": "z"}}]
 
 
-@pytest.mark.slow
 def test_old_rows_have_the_initial_default_written_into_the_new_file(storage):
     field = NestedField(field_id=4, name="n", type=LONG, required=True, initial_default=7, write_default=8)
     schema = schema_of(*EVENTS.fields, field)
@@ -192,7 +187,6 @@ def test_old_rows_have_the_initial_default_written_into_the_new_file(storage):
     assert read_files(storage, files, plain)["n"].to_pylist() == [7, 7]
 
 
-@pytest.mark.slow
 def test_metrics_of_new_files_follow_the_tables_properties(storage):
     order = SortOrder(order_id=3, fields=(SortField(source_id=3, transform=Identity()),))
     properties = {"write.metadata.metrics.default": "none", "write.metadata.metrics.column.id": "counts"}
@@ -204,7 +198,6 @@ def test_metrics_of_new_files_follow_the_tables_properties(storage):
         rewritten(storage, (), EVENTS, properties={"write.metadata.metrics.default": "some"})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["PARQUET", "ORC"])
 def test_splits_that_tile_a_file_read_each_row_once_and_in_order(storage, file_format):
     small = {"PARQUET": {"row_group_size_bytes": 60_000}, "ORC": {"stripe_size_bytes": 4096}}[file_format]
@@ -231,7 +224,6 @@ def test_splits_that_tile_a_file_read_each_row_once_and_in_order(storage, file_f
     assert found == whole
 
 
-@pytest.mark.slow
 def test_files_are_named_and_placed_as_iceberg_does(storage):
     spec = build_spec(EVENTS, [("day", "identity", None), ("kind", "identity", None)], spec_id=4)
     pieces = old_files(storage, EVENTS, [events(0, 10)], row_group_bytes=1)
@@ -248,7 +240,6 @@ def test_files_are_named_and_placed_as_iceberg_does(storage):
     assert {(f.spec_id, f.partition, f.sort_order_id) for f in files} == {(4, (15706, "a/b"), None)}
 
 
-@pytest.mark.slow
 def test_a_column_that_only_the_partition_knows_is_written_into_the_file(storage):
     without = schema_of(column(1, "id", LONG))
     spec = build_spec(EVENTS, [("day", "identity", None), ("kind", "truncate[1]", None)])
@@ -257,7 +248,6 @@ def test_a_column_that_only_the_partition_knows_is_written_into_the_file(storage
     assert read_files(storage, files, EVENTS).equals(table_of(EVENTS, [{"id": 1, "day": 3}]))
 
 
-@pytest.mark.slow
 def test_properties_of_the_table_reach_the_files(storage):
     pieces = old_files(storage, EVENTS, [events(0, 10)])
     (file,) = rewritten(storage, pieces, EVENTS, properties={"write.parquet.compression-codec": "snappy"})
@@ -266,7 +256,6 @@ def test_properties_of_the_table_reach_the_files(storage):
         rewritten(storage, pieces, EVENTS, properties={"write.parquet.compression-codec": "lzo"})
 
 
-@pytest.mark.slow
 def test_a_file_with_other_rows_than_its_manifest_says_stops_the_task_and_leaves_nothing(storage):
     good, bad = old_files(storage, EVENTS, [events(0, 1000), events(1000, 1005)], row_group_bytes=100)
     wrong = FilePiece(location=bad.location, record_count=6, size_bytes=bad.size_bytes)
@@ -275,7 +264,6 @@ def test_a_file_with_other_rows_than_its_manifest_says_stops_the_task_and_leaves
     assert new_locations(storage) == []
 
 
-@pytest.mark.slow
 def test_a_missing_file_stops_the_task_and_leaves_nothing(tmp_path):
     storage = open_storage({})
     memory = MemoryStorage()
@@ -289,12 +277,10 @@ def test_a_missing_file_stops_the_task_and_leaves_nothing(tmp_path):
     assert list((tmp_path / "new/data").iterdir()) == []
 
 
-@pytest.mark.slow
 def test_nothing_to_read_makes_no_file(storage):
     assert rewritten(storage, (), EVENTS) == ()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [("low", "low"), ("low", "high"), ("high", "low"), ("none", "low"), ("low", "none")])
 def test_it_does_not_matter_how_the_strings_of_the_files_were_encoded(storage, kinds):
     def table(kind, start):
@@ -306,7 +292,6 @@ def test_it_does_not_matter_how_the_strings_of_the_files_were_encoded(storage, k
     assert read_files(storage, files, EVENTS).equals(pa.concat_tables(tables))
 
 
-@pytest.mark.slow
 def test_repeating_strings_are_handed_over_as_dictionaries(storage):
     tables = [events(i, i + 500, kind=f"file {i} ") for i in range(0, 2000, 500)]
     (file,) = rewritten(storage, old_files(storage, EVENTS, tables), EVENTS)
@@ -316,7 +301,6 @@ def test_repeating_strings_are_handed_over_as_dictionaries(storage):
     assert read_files(storage, [file], EVENTS).equals(pa.concat_tables(tables))
 
 
-@pytest.mark.slow
 def test_a_task_can_be_sent_to_an_executor(storage):
     spec = build_spec(EVENTS, [("kind", "bucket[4]", None)])
     field = SortField(source_id=1, transform=Identity())
@@ -347,7 +331,6 @@ def with_deletes(storage, piece, positions=(), vector=(), equal=()):
     return deletes
 
 
-@pytest.mark.slow
 def test_rows_that_deletes_remove_are_not_written_and_the_others_keep_their_order(storage):
     old = old_files(storage, EVENTS, [events(i, i + 500) for i in range(0, 2500, 500)], row_group_bytes=1500)
     kinds = [
@@ -374,7 +357,6 @@ def test_rows_that_deletes_remove_are_not_written_and_the_others_keep_their_orde
     assert chunk.has_dictionary_page
 
 
-@pytest.mark.slow
 def test_a_delete_reaches_only_the_pieces_that_name_it(storage):
     first, second = old_files(storage, EVENTS, [events(0, 5), events(0, 5)])
     deletes = tuple(with_deletes(storage, first, equal=[3]))
@@ -382,7 +364,6 @@ def test_a_delete_reaches_only_the_pieces_that_name_it(storage):
     assert read_files(storage, files, EVENTS)["id"].to_pylist() == [0, 1, 2, 4, 0, 1, 2, 3, 4]
 
 
-@pytest.mark.slow
 def test_a_piece_without_live_rows_leaves_nothing(storage):
     (piece,) = old_files(storage, EVENTS, [events(0, 5)])
     deletes = tuple(with_deletes(storage, piece, positions=range(5)))
@@ -390,7 +371,6 @@ def test_a_piece_without_live_rows_leaves_nothing(storage):
     assert (outcome.files, outcome.read_count, outcome.live_count) == ((), 5, 0)
 
 
-@pytest.mark.slow
 def test_deletes_may_compare_a_column_that_the_table_has_dropped(storage):
     (piece,) = old_files(storage, EVENTS, [events(0, 5)])
     deletes = tuple(with_deletes(storage, piece, equal=[2]))
@@ -404,7 +384,6 @@ def test_deletes_may_compare_a_column_that_the_table_has_dropped(storage):
 LINEAGE = schema_of(*EVENTS.fields, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("descending", [False, True])
 def test_rows_keep_their_ids_and_sequence_numbers_in_version_3(storage, descending):
     first, second = old_files(storage, EVENTS, [events(0, 4), events(4, 6)])
@@ -442,7 +421,6 @@ def test_rows_keep_their_ids_and_sequence_numbers_in_version_3(storage, descendi
     assert table["_row_id"].to_pylist() == [row_id for _, row_id, _ in found]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["_row_id", "_last_updated_sequence_number"])
 def test_a_column_of_the_tables_own_named_as_lineage_is_refused_before_anything_is_written(storage, name):
     """The new file had two columns of the name, and could not be read."""
@@ -457,7 +435,6 @@ def test_a_column_of_the_tables_own_named_as_lineage_is_refused_before_anything_
     assert read_files(storage, [file], schema).to_pylist() == [{"id": 1, name: 2}]
 
 
-@pytest.mark.slow
 def test_rows_of_older_versions_get_no_ids(storage):
     (file,) = rewritten(storage, old_files(storage, EVENTS, [events(0, 4)]), EVENTS)
     assert len(pq.ParquetFile(storage.open(file.file_path)).schema) == 3
@@ -474,7 +451,6 @@ def shuffled(count_):
     return [events(i, i + 100, kind=f"file {i} ") for i in sorted(range(0, count_, 100), key=lambda i: i * 7919 % 1009)]
 
 
-@pytest.mark.slow
 def test_rows_come_in_the_order_that_is_asked_for_and_files_say_so(storage):
     pieces = old_files(storage, EVENTS, shuffled(2000))
     ordering = Ordering(fields=(*by(2, direction="desc"), *by(1)))
@@ -487,7 +463,6 @@ def test_rows_come_in_the_order_that_is_asked_for_and_files_say_so(storage):
     assert chunk.has_dictionary_page
 
 
-@pytest.mark.slow
 def test_what_was_put_on_disk_is_gone_afterwards_also_on_failure(storage, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     tables = shuffled(3000)
@@ -504,7 +479,6 @@ def test_what_was_put_on_disk_is_gone_afterwards_also_on_failure(storage, tmp_pa
     assert set(storage.files) == before
 
 
-@pytest.mark.slow
 def test_tasks_with_ranges_of_keys_that_tile_share_out_the_rows(storage):
     tables = shuffled(1000)
     pieces = old_files(storage, EVENTS, tables)
@@ -521,7 +495,6 @@ def test_tasks_with_ranges_of_keys_that_tile_share_out_the_rows(storage):
     assert [id_ for some in found for id_ in some] == list(range(1000))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("run_rows", [97, 10_000])
 def test_ordered_rows_are_dealt_out_evenly_to_a_number_of_files(storage, monkeypatch, run_rows):
     monkeypatch.setattr(external_sort, "RUN_ROWS", run_rows)
@@ -534,7 +507,6 @@ def test_ordered_rows_are_dealt_out_evenly_to_a_number_of_files(storage, monkeyp
 # Another spec
 
 
-@pytest.mark.slow
 def test_rows_move_to_the_partitions_of_another_spec_one_file_each(storage):
     old = build_spec(EVENTS, [("day", "identity", None)], spec_id=0)
     new = build_spec(EVENTS, [("kind", "identity", None), ("id", "bucket[2]", None)], spec_id=3)
@@ -556,7 +528,6 @@ def test_rows_move_to_the_partitions_of_another_spec_one_file_each(storage):
     assert sorted(row["id"] for row in found) == list(range(300))
 
 
-@pytest.mark.slow
 def test_rows_that_move_to_a_spec_without_partitions_keep_their_order(storage):
     old = build_spec(EVENTS, [("day", "identity", None)], spec_id=1)
     tables = shuffled(300)
@@ -567,7 +538,6 @@ def test_rows_that_move_to_a_spec_without_partitions_keep_their_order(storage):
     assert (file.partition, file.spec_id) == ((), 0)
 
 
-@pytest.mark.slow
 def test_not_a_number_is_one_partition_and_zeros_of_either_sign_are_two(storage):
     schema = schema_of(column(1, "x", DOUBLE))
     spec = build_spec(schema, [("x", "identity", None)], spec_id=2)
@@ -582,7 +552,6 @@ def test_not_a_number_is_one_partition_and_zeros_of_either_sign_are_two(storage)
     ]
 
 
-@pytest.mark.slow
 def test_files_of_all_partitions_are_gone_when_a_later_one_fails(storage):
     spec = build_spec(EVENTS, [("kind", "identity", None)], spec_id=2)
     pieces = old_files(storage, EVENTS, [events(0, 30)])
@@ -594,7 +563,6 @@ def test_files_of_all_partitions_are_gone_when_a_later_one_fails(storage):
     assert set(storage.files) == before
 
 
-@pytest.mark.slow
 def test_files_are_spread_by_hash_where_the_table_asks_for_it(storage):
     spec = build_spec(EVENTS, [("kind", "identity", None)], spec_id=1)
     properties = {"write.object-storage.enabled": "true"}
@@ -650,7 +618,6 @@ def tasks_of(pieces, ids, **facts):
     return [replace(whole, key_range=one, partition_id=number) for number, one in enumerate(key_ranges(points))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("budget_bytes", [2**30, 2**14])
 @pytest.mark.parametrize("ids", [(1000,), (10, 11, 2990), (0, 5000)])
 def test_the_files_are_those_that_each_task_would_make_and_rows_are_read_once(storage, monkeypatch, ids, budget_bytes):
@@ -666,7 +633,6 @@ def test_the_files_are_those_that_each_task_would_make_and_rows_are_read_once(st
     assert len({file.file_path for file in together.files}) == len(together.files)
 
 
-@pytest.mark.slow
 def test_deletes_reach_the_rows_of_every_range(storage):
     pieces = pieces_of(storage, tables())
     gone = [(pieces[n].location, n) for n in (2, 5)]
@@ -678,7 +644,6 @@ def test_deletes_reach_the_rows_of_every_range(storage):
     assert read_files(storage, outcome.files, KINDS)["id"].to_pylist() == sorted(expected)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "error"),
     [({"location": "memory:/t/none.parquet"}, MissingFileError), ({"record_count": 1}, InvalidTableError)],
@@ -691,7 +656,6 @@ def test_a_piece_that_cannot_be_read_stops_all_ranges_and_leaves_nothing(storage
     assert set(storage.files) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_range_that_cannot_be_written_takes_the_files_of_the_others_with_it(storage, number):
     tasks = tasks_of(pieces_of(storage, tables()), (1000, 2000))
@@ -702,15 +666,11 @@ def test_a_range_that_cannot_be_written_takes_the_files_of_the_others_with_it(st
     assert set(storage.files) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("budget_bytes", [2**30, 2**14])
 def test_rows_of_several_threads_are_all_there_and_in_order(tmp_path, monkeypatch, budget_bytes):
     monkeypatch.setattr(external_sort, "RUN_ROWS", 500)
     parts = tables(files_count=60, rows=200)
-    with (
-        Sorter(ORDERING, KINDS, budget_bytes, str(tmp_path)) as sorter,
-        ThreadPoolExecutor(8) as pool,
-    ):
+    with Sorter(ORDERING, KINDS, budget_bytes, str(tmp_path)) as sorter, ThreadPoolExecutor(8) as pool:
         list(pool.map(sorter.add, parts))
         found = pa.concat_tables(sorter.sorted_rows())
         assert sorter.row_count == 12_000

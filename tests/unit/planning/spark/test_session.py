@@ -1,5 +1,9 @@
-"""Sessions: their Java, their configuration, and the functions that must work before PySpark is imported."""
+"""Sessions: their Java, what Spark's configuration says before Spark runs, and the settings of a command's own session.
 
+tests/end_to_end/test_own_session.py starts one.
+"""
+
+import resource
 import subprocess
 import sys
 from types import ModuleType
@@ -8,8 +12,14 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
+import icekeep.planning.spark.configuration
+import icekeep.spec.types
 from icekeep.errors import UsageError
-from icekeep.planning.spark import session
+from icekeep.formats import machine as address_space
+from icekeep.planning.spark import configuration, session
+from icekeep.planning.spark import own_session as jvm_options
+from icekeep.planning.spark.configuration import PYTHON_MEMORY, configured_properties, python_memory, shortage
+from icekeep.planning.spark.own_session import are_workers_limited, lean_jvms
 from icekeep.planning.spark.session import (
     build_session,
     is_session,
@@ -21,7 +31,9 @@ from icekeep.planning.spark.session import (
 )
 from icekeep.planning.spark.workers import is_running_on_cluster
 from icekeep.shipped import LOG4J, shipped_file
+from icekeep.spec.types import GIB
 from kit.cases import for_each
+from kit.examples import check_examples
 from kit.shell import ROOT
 
 
@@ -186,3 +198,167 @@ def test_a_session_that_another_thread_is_starting_does_not_run_yet(monkeypatch:
     context._jsc = object()
     assert running_context() is context
     assert is_running_on_cluster()
+
+
+@pytest.mark.parametrize(
+    ("configured", "is_limited"),
+    [({}, False), ({PYTHON_MEMORY: "0"}, False), ({PYTHON_MEMORY: "4g"}, True), ({PYTHON_MEMORY: "512"}, True)],
+)
+def test_spark_s_setting_are_workers_limited_unless_it_is_0(configured, is_limited, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert not address_space.is_limited()
+    assert are_workers_limited(configured) == is_limited
+
+
+def test_workers_of_this_machine_inherit_the_shell_s_limit(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4 << 30, resource.RLIM_INFINITY))
+    assert are_workers_limited({})
+    assert are_workers_limited({"spark.master": "local[4]"})
+    assert not are_workers_limited({"spark.master": "yarn"})
+    assert not are_workers_limited({"spark.master": "local-cluster[2,1,1024]"})
+
+
+OPTIONS = "spark.driver.defaultJavaOptions"
+OF_EXECUTORS = "spark.executor.defaultJavaOptions"
+SERIAL = "-XX:+UseSerialGC"
+
+
+@pytest.fixture(autouse=True)
+def _two_processors(monkeypatch):
+    monkeypatch.setattr(jvm_options, "processors_count", lambda: 2)
+
+
+def options_of(configured, environ=None):
+    return lean_jvms(configured, {"SPARK_CONF_DIR": "/nowhere", **(environ or {})}).get(OPTIONS, "").split()
+
+
+@pytest.mark.parametrize("configured", [{}, {"spark.master": "local[2]"}, {"spark.driver.memory": "2g"}])
+def test_on_one_machine_little_is_compiled_with_all_optimizations(configured):
+    options = options_of(configured)
+    assert "-XX:Tier4InvocationThreshold=50000" in options
+    assert SERIAL in options
+
+
+@for_each(
+    ("configured", "environ"),
+    [
+        ({"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, {}),
+        ({OPTIONS: "-XX:+UseZGC"}, {}),
+        ({}, {"JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"}),
+        ({}, {"JDK_JAVA_OPTIONS": "-Xss4m"}),
+        ({}, {"_JAVA_OPTIONS": "-XX:+UseParallelGC"}),
+        ({}, {"SPARK_SUBMIT_OPTS": "-Dx=y"}),
+    ],
+)
+def test_a_jvm_that_an_operator_has_told_options_is_told_none(configured, environ):
+    assert lean_jvms(configured, {"SPARK_CONF_DIR": "/nowhere", **environ}) == {}
+
+
+@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://host", "local-cluster[2,1,1024]"])
+def test_a_driver_of_a_cluster_is_told_none(master):
+    assert options_of({"spark.master": master}) == []
+
+
+def test_executors_of_a_cluster_compile_less_and_keep_their_collector():
+    found = lean_jvms({"spark.master": "yarn", "spark.executor.extraJavaOptions": ""}, {"PYSPARK_GATEWAY_PORT": "1"})
+    assert "-XX:Tier4InvocationThreshold=50000" in found[OF_EXECUTORS]
+    assert SERIAL not in found[OF_EXECUTORS]
+    assert OF_EXECUTORS not in lean_jvms({}, {"SPARK_CONF_DIR": "/nowhere"})
+
+
+@pytest.mark.parametrize("name", [OF_EXECUTORS, "spark.executor.extraJavaOptions"])
+def test_executors_that_an_operator_has_told_options_are_told_none(name):
+    assert lean_jvms({"spark.master": "yarn", name: "-Dx=y"}, {}) == {}
+
+
+def test_a_jvm_that_runs_already_is_told_none():
+    assert options_of({}, {"PYSPARK_GATEWAY_PORT": "1"}) == []
+
+
+def test_a_script_of_the_operator_s_may_tell_options_too(tmp_path):
+    assert options_of({}, {"SPARK_CONF_DIR": str(tmp_path)})
+    (tmp_path / "spark-env.sh").write_text("")
+    assert options_of({}, {"SPARK_CONF_DIR": str(tmp_path)}) == []
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "spark-env.sh").rename(tmp_path / "conf" / "spark-env.sh")
+    assert options_of({}, {"SPARK_CONF_DIR": "", "SPARK_HOME": str(tmp_path)}) == []
+
+
+def test_a_large_heap_or_many_processors_keep_their_collector(monkeypatch):
+    assert SERIAL not in options_of({"spark.driver.memory": "3g"})
+    monkeypatch.setattr(jvm_options, "processors_count", lambda: 5)
+    options = options_of({})
+    assert options
+    assert SERIAL not in options
+
+
+YARN = {"spark.master": "yarn", "spark.executor.cores": "4", "spark.executor.instances": "8"}
+DYNAMIC = {**YARN, "spark.dynamicAllocation.enabled": "true"}
+
+
+@pytest.fixture(autouse=True)
+def _six_processors(monkeypatch):
+    monkeypatch.setattr(configuration, "processors_count", lambda: 6)
+
+
+@pytest.fixture
+def conf_dir(tmp_path):
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# comment\nspark.a   1\nspark.b=2 3\nspark.c : x=y\n\n! old\nother.key 1\nspark.d\n"
+    )
+    return tmp_path
+
+
+def test_the_defaults_file_is_read_as_spark_reads_it(conf_dir):
+    found = configured_properties({"SPARK_CONF_DIR": str(conf_dir)})
+    assert found == {"spark.a": "1", "spark.b": "2 3", "spark.c": "x=y"}
+
+
+def test_the_file_is_found_below_spark_home_too(conf_dir, tmp_path):
+    (tmp_path / "home").mkdir()
+    conf_dir.joinpath("spark-defaults.conf").rename(tmp_path / "home" / "spark-defaults.conf")
+    (tmp_path / "home").rename(tmp_path / "conf")
+    assert configured_properties({"SPARK_HOME": str(tmp_path)})["spark.a"] == "1"
+
+
+def test_submit_arguments_win_over_the_file(conf_dir):
+    found = configured_properties(
+        {
+            "SPARK_CONF_DIR": str(conf_dir),
+            "PYSPARK_SUBMIT_ARGS": "--conf spark.a=9 --conf 'spark.e=f g' --conf=spark.h=i --master yarn pyspark-shell",
+        }
+    )
+    assert (found["spark.a"], found["spark.e"], found["spark.h"], found["spark.b"]) == ("9", "f g", "i", "2 3")
+    assert found["spark.master"] == "yarn"
+
+
+def test_a_properties_file_replaces_the_defaults_file(conf_dir, tmp_path):
+    (tmp_path / "mine.conf").write_text("spark.z 1\n")
+    found = configured_properties(
+        {
+            "SPARK_CONF_DIR": str(conf_dir),
+            "PYSPARK_SUBMIT_ARGS": f"--properties-file {tmp_path}/mine.conf pyspark-shell",
+        }
+    )
+    assert found == {"spark.z": "1"}
+
+
+@for_each("arguments", ["", "--conf", "--conf 'unbalanced", "pyspark-shell"])
+def test_without_configuration_there_are_no_properties(arguments):
+    assert configured_properties({"PYSPARK_SUBMIT_ARGS": arguments, "SPARK_CONF_DIR": "/nowhere"}) == {}
+
+
+@for_each("overhead", [None, "1g", "4g", "4479m"])
+def test_a_shortage_says_which_setting_ends_it(overhead: str | None) -> None:
+    properties = {} if overhead is None else {"spark.executor.memoryOverhead": overhead}
+    problem = shortage(python_memory(properties, "yarn"), 4, GIB)
+    assert problem is not None
+    assert "the 4 Python tasks that share an executor may take 1,024 MiB each" in problem
+    assert "set spark.executor.memoryOverhead=5g" in problem
+    assert shortage(python_memory({"spark.executor.memoryOverhead": "5g"}, "yarn"), 4, GIB) is None
+
+
+def test_examples():
+    check_examples(
+        "planning/spark/configuration.txt", icekeep.planning.spark.configuration, icekeep.spec.types, globals()
+    )

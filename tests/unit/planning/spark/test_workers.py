@@ -11,9 +11,7 @@ from pyspark import SparkContext
 from icekeep.events import Event, Warned
 from icekeep.planning.spark import configuration, workers
 from icekeep.planning.spark import session as source
-from icekeep.planning.spark.configuration import (
-    SUBMITTED_VARIABLE,
-)
+from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE
 from icekeep.planning.spark.session import LIMITS, Engine, Limits
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import (
