@@ -19,9 +19,9 @@ from icekeep.catalog.open import open_catalog
 from icekeep.spec.snapshots import MAIN
 from icekeep.tables.refs import create_tag
 from icekeep.tables.verbs import append, create_table, set_current_snapshot
+from kit.beside import Row, as_table
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions, new_data_files
 from kit.rest_server import RestServer
-from kit.snapshot_rows import Row, as_table
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions, new_data_files
 
 NAME = ("db", "t")
 ROWS_A_FILE = 500

@@ -20,8 +20,7 @@ from kit.killing import (
     sorted_out,
     table_directory,
 )
-from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, no_spark
 from kit.shell import Operator
 
 ENDS_WITHIN_MS = 20_000

@@ -17,7 +17,7 @@ from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.session import Engine
 from icekeep.tables.read import scan
 from kit.lake import Lake
-from kit.written_deletes import data_files, delete_positions
+from kit.deletes import data_files, delete_positions
 
 def main(directory):
     # Planned in tasks and joined with the deletes, as if both were many.

@@ -19,7 +19,7 @@ from icekeep.planning.spark.session import Engine
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.runtime import SYSTEM
 from kit.lake import Lake
-from kit.written_deletes import data_files
+from kit.deletes import data_files
 
 DAYS_S = 86_400
 

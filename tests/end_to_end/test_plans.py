@@ -10,7 +10,7 @@ import pytest
 from icekeep.maintenance.compact.job import compact
 from icekeep.tables.verbs import append
 from kit.lake import events, multiset
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.shell import BIN, ROOT, Finished, Operator
 
 

@@ -5,8 +5,8 @@ Ten commits each; eight processes race in `tests/interop`, also on PostgreSQL.
 
 import pytest
 
+from kit.catalogs import check_race, conflicts_of, names, racing_table, start_appending
 from kit.lake import Lake
-from kit.racing import check_race, conflicts_of, names, racing_table, start_appending
 
 WRITERS, COMMITS = 4, 10
 

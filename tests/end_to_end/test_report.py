@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 from icekeep.tables.verbs import append, create_table
-from kit.html_pages import Page
+from kit.browser import Page
 from kit.lake import SCHEMA, events
 from kit.shell import BIN, Finished, Operator
 

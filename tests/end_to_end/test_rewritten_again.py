@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from icekeep.formats.rewrite.copy_row_groups import STITCH_FLOOR_BYTES
 from icekeep.maintenance.compact.job import compact
 from icekeep.tables.verbs import append, create_table
+from kit.deletes import data_files
 from kit.lake import EVENTS, Lake
 from kit.shell import BIN
-from kit.written_deletes import data_files
 
 MIB = 1 << 20
 

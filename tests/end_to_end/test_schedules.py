@@ -13,10 +13,10 @@ from urllib.parse import urlparse
 import pytest
 
 from icekeep.tables.verbs import append, create_table
-from kit.http_sink import http_sink
 from kit.lake import SCHEMA, events
 from kit.pages import blocks
 from kit.shell import BIN, ROOT, Operator
+from kit.small_servers import http_sink
 
 SCHEDULES = ROOT / "docs" / "deploy" / "schedules"
 PAGE = ROOT / "docs" / "schedules.md"

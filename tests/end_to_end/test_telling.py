@@ -5,9 +5,9 @@ import subprocess
 from typing import Any
 
 from icekeep.tables.verbs import append, create_table
-from kit.http_sink import http_sink
 from kit.lake import SCHEMA, events
 from kit.shell import BIN, Finished, Operator
+from kit.small_servers import http_sink
 
 
 def run(operator: Operator, *words: str, **environment: str) -> Finished:

@@ -5,14 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kit.cluster_jobs import JOBS, check_done
-from kit.cluster_tables import ClusterTable, site_on_s3
+from kit.cluster import JOBS, ClusterTable, check_done, site_on_s3
 from kit.java import IcebergJava
 from kit.object_store import ObjectStore
 from kit.postgres import Postgres
-from kit.spark_processes import bare_python, python_with_wheels
-from kit.spark_standalone import Standalone
-from kit.submitting import Submitter, zipped_package
+from kit.submitting import Standalone, Submitter, bare_python, python_with_wheels, zipped_package
 
 pytestmark = pytest.mark.deep
 

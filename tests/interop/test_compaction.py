@@ -15,19 +15,26 @@ from pyspark.sql import SparkSession
 from icekeep.maintenance.compact.job import RewriteDataFilesResult, compact
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append, create_table
-from kit.cases import cases, chosen_of, thinned
-from kit.choices import Choices
+from kit.cases import Choices, cases, chosen_of, thinned
 from kit.columns import table_of
+from kit.deletes import data_files
+from kit.foreign_tables import ByJava
 from kit.java import IcebergJava
-from kit.java_compaction import Judges, Seen, deletes_that_reach, orders
-from kit.java_delete_stories import STORIES
-from kit.java_histories import ByJava
-from kit.java_row_deletes import JavaTable
-from kit.java_tables import GeneratedTable, check_partitions, generated_tables, java_entries, our_entries
+from kit.java_stories import STORIES, JavaTable
+from kit.java_tables import (
+    GeneratedTable,
+    Judges,
+    Seen,
+    check_partitions,
+    deletes_that_reach,
+    generated_tables,
+    java_entries,
+    orders,
+    our_entries,
+)
 from kit.lake import Lake
 from kit.row_histories import History
-from kit.row_texts import row_texts
-from kit.written_deletes import data_files
+from kit.rows import row_texts
 
 HISTORIES = 12
 HISTORIES_OF_GATE = (0, 2, 7)

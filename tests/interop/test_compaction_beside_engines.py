@@ -23,22 +23,29 @@ from icekeep.maintenance.compact.execute import STEP
 from icekeep.maintenance.compact.job import RewriteDataFilesResult, compact
 from icekeep.spec.snapshots import Snapshot
 from icekeep.tables.verbs import append, create_table
-from kit.choices import Choices
-from kit.engines_beside import Engine, Java, Ours, PyIceberg, Together
-from kit.java import IcebergJava, JavaError
-from kit.lake import Lake
-from kit.snapshot_rows import (
+from kit.beside import (
     KINDS,
     SCHEMA,
+    Engine,
     HistoryReader,
+    Java,
+    Ours,
+    PyIceberg,
+    Refusal,
     Rows,
+    RowWriter,
+    Together,
+    Updater,
     as_table,
     main_history,
     rows_by_java,
     rows_by_our_scan,
     rows_by_pyiceberg,
 )
-from kit.updating import Beside, Refusal, RowWriter, Updater
+from kit.beside import UpdatesBeside as Beside
+from kit.cases import Choices
+from kit.java import IcebergJava, JavaError
+from kit.lake import Lake
 
 pytestmark = pytest.mark.deep
 

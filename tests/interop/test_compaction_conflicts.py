@@ -16,11 +16,9 @@ from icekeep.events import Event, StepStarted
 from icekeep.maintenance.compact.execute import STEP
 from icekeep.maintenance.compact.job import compact
 from kit.java import IcebergJava
-from kit.java_compaction import Judges
-from kit.java_delete_stories import partitioned_by
-from kit.java_row_deletes import JavaTable
+from kit.java_stories import EVENTS, JavaTable, event, events, partitioned_by
+from kit.java_tables import Judges
 from kit.lake import Lake
-from kit.story_rows import EVENTS, event, events
 
 NUMBERS = count(1)
 Change = Callable[[JavaTable], None]

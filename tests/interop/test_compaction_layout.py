@@ -37,10 +37,10 @@ from icekeep.spec.types import (
 from icekeep.tables.verbs import append, create_table
 from kit.cases import cases
 from kit.columns import column, schema_of, table_of, values
+from kit.deletes import data_files
 from kit.java import IcebergJava
-from kit.java_values import to_wire
 from kit.lake import Lake
-from kit.written_deletes import data_files
+from kit.rows import to_wire
 
 pytestmark = pytest.mark.deep
 

@@ -17,12 +17,10 @@ from icekeep.maintenance.deletes import equality as equality_deletes
 from icekeep.maintenance.deletes.equality import ConvertEqualityDeletesResult, convert_equality_deletes
 from icekeep.spec.manifests.structs import FileContent
 from kit.java import IcebergJava, JavaError
-from kit.java_compaction import Judges
-from kit.java_delete_stories import partitioned_by
-from kit.java_row_deletes import JavaTable
+from kit.java_stories import EVENTS, JavaTable, event, events, partitioned_by
+from kit.java_tables import Judges
 from kit.lake import Lake
 from kit.naive_scan import live_entries
-from kit.story_rows import EVENTS, event, events
 
 pytestmark = pytest.mark.deep
 

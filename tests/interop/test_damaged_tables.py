@@ -14,29 +14,16 @@ from icekeep.catalog.base import Table
 from icekeep.maintenance.check.faults import CLASSES
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.repair.job import RepairResult, plan_repair, repair
-from kit.cases import scaled
-from kit.choices import Choices
-from kit.damage import (
-    DAMAGE,
-    DANGLING,
-    IMPLIED,
-    LOSSES,
-    MENDABLE,
-    Key,
-    checked,
-    found_in,
-    lost_keys,
-    spoil,
-    take_out,
-)
+from kit.cases import Choices, scaled
+from kit.damage import DAMAGE, DANGLING, IMPLIED, LOSSES, MENDABLE, Key, checked, found_in, lost_keys, spoil, take_out
 from kit.damager import CannotDamageError
 from kit.foreign_tables import Judge, Origin, Spoilable, judges_of, made, origins
 from kit.java import IcebergJava
 from kit.judging.panel import Panel
 from kit.lake import Lake
 from kit.naive_scan import lineage_of
-from kit.no_spark import no_spark
-from kit.row_texts import scanned_rows
+from kit.rows import scanned_rows
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.deep
 

@@ -4,8 +4,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 
 from icekeep.catalog.open import open_catalog
-from kit.java_values import multiset
-from kit.racing import (
+from kit.catalogs import (
     EVENTS,
     Race,
     append_in_step,
@@ -17,6 +16,7 @@ from kit.racing import (
     racing_table,
     rows_of,
 )
+from kit.rows import multiset
 
 pytestmark = pytest.mark.deep
 

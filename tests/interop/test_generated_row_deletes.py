@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.read import scan
 from kit.cases import cases
+from kit.foreign_tables import ByJava
 from kit.java import IcebergJava
-from kit.java_histories import ByJava
 from kit.lake import Lake
 from kit.naive_scan import live_entries
 from kit.row_histories import SPECS, History, Step, steps
-from kit.row_texts import row_texts
+from kit.rows import row_texts
 
 HISTORIES = 12
 

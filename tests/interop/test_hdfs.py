@@ -29,11 +29,8 @@ from icekeep.storage.base import DeleteStatus
 from icekeep.storage.hdfs.client import hdfs_path
 from icekeep.storage.hdfs.storage import HdfsStorage
 from icekeep.tables.verbs import append
-from kit.catalogs import EVENTS, set_counter, simple_metadata
-from kit.hdfs import Hdfs
-from kit.java import IcebergJava
-from kit.java_values import multiset
-from kit.racing import (
+from kit.catalogs import (
+    EVENTS,
     check_history,
     check_nothing_is_left,
     conflicts_of,
@@ -42,10 +39,15 @@ from kit.racing import (
     racing_table,
     row,
     rows_of,
+    set_counter,
+    simple_metadata,
     start_appending,
 )
+from kit.java import IcebergJava
+from kit.rows import multiset
+from kit.small_servers import TcpProxy
 from kit.storage import contents
-from kit.tcp_proxy import TcpProxy
+from kit.submitting import Hdfs
 
 pytestmark = pytest.mark.deep
 

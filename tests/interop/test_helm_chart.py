@@ -1,8 +1,11 @@
 """The chart of docs/deploy/schedules by Helm itself: linted, rendered, and its command run with its configuration."""
 
+import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,10 +13,30 @@ import yaml
 from icekeep.errors import ConflictError, OutcomeUnknownError, SafetyError, TryAgainError, UsageError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.tables.verbs import append, create_table
-from kit.helm import OLDEST, helm, rendered
 from kit.lake import SCHEMA, Lake, events
 from kit.pages import blocks
 from kit.shell import BIN, ROOT
+
+OLDEST = "1.31"
+"""The release of Kubernetes that charts are made for."""
+
+HELM = ROOT / ".helm-env" / "helm"
+
+
+def helm(*words: str) -> subprocess.CompletedProcess[str]:
+    """What Helm says to a command."""
+    return subprocess.run([str(HELM), *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+def rendered(chart: Path, directory: Path, **values: Any) -> Mapping[str, Any]:
+    """What a chart makes, by kind, with these values in place of its own; raises `ValueError` where it makes nothing."""
+    given = directory / "values.json"
+    given.write_text(json.dumps(values))
+    done = helm("template", "night", str(chart), "--kube-version", OLDEST, "--values", str(given))
+    if done.returncode:
+        raise ValueError(done.stderr)
+    return {one["kind"]: one for one in yaml.safe_load_all(done.stdout) if one}
+
 
 pytestmark = pytest.mark.deep
 

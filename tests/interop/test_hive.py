@@ -12,7 +12,7 @@ from icekeep.errors import PropertyError, UsageError
 from icekeep.spec.updates import SetProperties
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.postgres import Postgres
-from kit.servers.hive import HiveMetastore
+from kit.servers.catalogs import HiveMetastore
 
 pytestmark = pytest.mark.deep
 

@@ -7,9 +7,9 @@ from icekeep.maintenance.metadata_beside import register_table
 from icekeep.spec.types import LONG, STRING
 from kit.columns import column, schema_of
 from kit.java import IcebergJava, JavaError
-from kit.java_values import multiset
 from kit.lake import EVENTS, Lake
 from kit.postgres import Postgres
+from kit.rows import multiset
 
 SIMPLE = schema_of(column(1, "id", LONG, required=True), column(2, "name", STRING))
 

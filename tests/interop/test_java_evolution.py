@@ -46,7 +46,7 @@ from kit.columns import column, rows, schema_of, table_of
 from kit.java import IcebergJava
 from kit.lake import Lake
 from kit.naive_scan import scan_rows, spec_rows
-from kit.row_texts import row_texts
+from kit.rows import row_texts
 
 pytestmark = pytest.mark.deep
 

@@ -45,7 +45,7 @@ from kit.filters import (
     truth,
 )
 from kit.java import IcebergJava, JavaError
-from kit.java_values import filter_tree, metrics_tree, summary_tree, to_wire
+from kit.rows import filter_tree, metrics_tree, summary_tree, to_wire
 
 pytestmark = pytest.mark.deep
 

@@ -24,10 +24,9 @@ from kit.java_tables import (
     our_entries,
     our_manifests,
 )
-from kit.java_values import to_wire
 from kit.lake import Lake
 from kit.naive_scan import naive_rows
-from kit.row_texts import row_texts
+from kit.rows import row_texts, to_wire
 
 pytestmark = pytest.mark.parametrize("lake", SQL_BY_DAY, indirect=True)
 

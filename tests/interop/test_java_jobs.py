@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from kit.beside import FAR_AHEAD_MS
 from kit.cases import thinned
-from kit.every_job import FAR_AHEAD_MS
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, java_manifests, our_entries, our_manifests
 from kit.lake import Lake

@@ -9,11 +9,11 @@ from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.reach import own_path
+from kit.deletes import data_files
 from kit.java import IcebergJava
 from kit.lake import Lake
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files
+from kit.runtime import no_spark
 
 
 def delete_files(lake: Lake) -> list[DataFile]:

@@ -23,7 +23,7 @@ from kit.columns import EVERY_TYPE, PRIMITIVES, column, schema_of, table_of
 from kit.java import IcebergJava, JavaError
 from kit.java_tables import check_partitions, java_entries, java_manifests, our_entries, our_manifests
 from kit.lake import Lake
-from kit.row_texts import row_texts
+from kit.rows import row_texts
 
 NAMES = {type_: f"c{n}_{type_.name}" for n, type_ in enumerate(PRIMITIVES, start=1)}
 SPECIAL_TEXTS = (

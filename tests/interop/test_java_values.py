@@ -16,7 +16,7 @@ from icekeep.spec.values import value_from_bytes, value_from_json, value_to_byte
 from kit.cases import cases
 from kit.java import IcebergJava, JavaError
 from kit.java_tables import comparable_text
-from kit.java_values import to_wire
+from kit.rows import to_wire
 from kit.strategies import typed_values
 
 VALUES_AT_ONCE = 50

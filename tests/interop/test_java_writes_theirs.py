@@ -22,10 +22,9 @@ from kit.cases import thinned
 from kit.columns import column, schema_of
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, java_manifests, our_entries, our_manifests
-from kit.java_values import to_wire
 from kit.lake import Lake
 from kit.naive_scan import scan_rows, spec_rows
-from kit.row_texts import row_texts
+from kit.rows import row_texts, to_wire
 
 COLUMNS = """
     id BIGINT NOT NULL COMMENT 'the key', name STRING, amount DECIMAL(9, 2), day DATE, at TIMESTAMP, local TIMESTAMP_NTZ,

@@ -18,19 +18,23 @@ from icekeep.spec.partitioning import build_spec
 from icekeep.spec.types import LONG, TIMESTAMP, UUID, PrimitiveType, decimal
 from kit.columns import column, schema_of
 from kit.java import IcebergJava
-from kit.java_values import to_wire
-from kit.judging.answers import answer_texts
+from kit.judging.concerns import Kind
 from kit.judging.examples import EXAMPLES, HISTORY, example
-from kit.judging.fault import Fault
-from kit.judging.faults import FAULTS, VERSIONS, faults_of
-from kit.judging.judge import JudgeError
-from kit.judging.kinds import Kind
-from kit.judging.of_java import ALL_OF_JAVA, OF_JAVA, TIMES_OF_JAVA, TWO_DECIMALS_OF_JAVA, TWO_UUIDS_OF_JAVA
-from kit.judging.panel import Panel, our_rows
-from kit.judging.tally import LEFT_OUT
+from kit.judging.faults import (
+    ALL_OF_JAVA,
+    FAULTS,
+    OF_JAVA,
+    TIMES_OF_JAVA,
+    TWO_DECIMALS_OF_JAVA,
+    TWO_UUIDS_OF_JAVA,
+    VERSIONS,
+    Fault,
+    faults_of,
+)
+from kit.judging.panel import LEFT_OUT, JudgeError, Panel, answer_texts, our_rows
 from kit.lake import Lake
-from kit.no_spark import no_spark
-from kit.row_texts import scanned_rows
+from kit.rows import scanned_rows, to_wire
+from kit.runtime import no_spark
 
 WRONG_BEFORE = (
     "keys of one column",

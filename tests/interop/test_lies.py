@@ -7,14 +7,11 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
-from kit.cases import scaled, seeds
-from kit.choices import Choices
+from kit.cases import Choices, scaled, seeds
 from kit.damager import CannotDamageError, Damager
-from kit.judging.answers import answer_texts
+from kit.judging.concerns import Kind
 from kit.judging.faults import explained, faults_of
-from kit.judging.judge import Judge, JudgeError
-from kit.judging.kinds import Kind
-from kit.judging.panel import Panel, our_rows
+from kit.judging.panel import Judge, JudgeError, Panel, answer_texts, our_rows
 from kit.lake import Lake
 from lies.judging import JOBS, history_in
 from lies.lying import lie

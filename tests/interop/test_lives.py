@@ -6,11 +6,9 @@ from hive_metastore.ttypes import GetTableRequest
 
 from contracts.life_contract import JOBS, TRY_AGAIN, TableLife
 from interop.servers import SERVERS
-from kit.servers.azure import Azurite
+from kit.servers.catalogs import HiveMetastore, NessieServer, SeaweedServer
 from kit.servers.gcs import FakeGcsServer
-from kit.servers.hive import HiveMetastore
-from kit.servers.rest import NessieServer, SeaweedServer
-from kit.servers.s3 import MinIO
+from kit.servers.stores import Azurite, MinIO
 from kit.shell import ROOT
 
 pytestmark = pytest.mark.deep

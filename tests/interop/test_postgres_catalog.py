@@ -11,9 +11,9 @@ from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError
 from icekeep.operations.configuration.catalogs import spark_catalogs
 from icekeep.tables.verbs import append, create_table
-from kit.catalogs import set_counter
-from kit.java_values import multiset
-from kit.racing import EVENTS, SCHEMA, as_rows, our_rows, row, rows_of
+from kit.catalogs import EVENTS, as_rows, our_rows, row, rows_of, set_counter
+from kit.catalogs import RACE_SCHEMA as SCHEMA
+from kit.rows import multiset
 
 V0_TABLES = """
     CREATE TABLE iceberg_tables (

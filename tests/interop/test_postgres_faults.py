@@ -21,7 +21,7 @@ from icekeep.tables.verbs import create_table
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.postgres import Postgres
 from kit.runtime import FakeRuntime
-from kit.tcp_proxy import TcpProxy
+from kit.small_servers import TcpProxy
 
 pytestmark = pytest.mark.deep
 

@@ -4,7 +4,7 @@ import pytest
 
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import CUT_OFF_MS, LastRuns, RunFilter, RunRecord
-from kit.many_writers import assert_all_are_there
+from kit.postgres import assert_all_are_there
 
 pytestmark = pytest.mark.deep
 

@@ -10,10 +10,10 @@ from icekeep.catalog.base import Table
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.tables.verbs import append, create_table
+from kit.deletes import data_files
 from kit.judging.panel import Panel
 from kit.lake import Lake
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.deep
 

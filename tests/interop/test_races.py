@@ -8,8 +8,8 @@ from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 
 from icekeep.catalog.open import open_catalog
 from kit.cases import scaled
+from kit.catalogs import check_race, conflicts_of, names, racing_table, start_appending
 from kit.lake import EVENTS, Lake
-from kit.racing import check_race, conflicts_of, names, racing_table, start_appending
 
 pytestmark = pytest.mark.deep
 

@@ -7,15 +7,14 @@ import pytest
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.maintenance.repair.job import repair
-from kit.choices import Choices
-from kit.damager import Damager
-from kit.every_job import FAR_AHEAD_MS
+from kit.beside import FAR_AHEAD_MS
+from kit.cases import Choices
+from kit.damager import Damager, old_entries, rewritten_files
+from kit.deletes import data_files, vector_files
 from kit.java import IcebergJava
 from kit.lake import Lake
-from kit.lost_files import old_entries, rewritten_files
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, vector_files
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.deep
 

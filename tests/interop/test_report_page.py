@@ -13,11 +13,11 @@ from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
 from icekeep.reports.values import read_earlier, with_changes
 from icekeep.tables.verbs import append, create_table
-from kit.chromium import Browser, chromium
+from kit.browser import Browser, chromium
 from kit.job_world import World
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
-from kit.report_values import bare_table, full_history, full_table, not_read, report_of
+from kit.reports import bare_table, full_history, full_table, not_read, report_of
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.deep
 

@@ -12,8 +12,8 @@ from icekeep.tables.refs import create_tag
 from kit.foreign_tables import Origin, made, origins
 from kit.java import IcebergJava
 from kit.lake import Lake
-from kit.naive_health import check_data, check_deletes, check_jobs, check_partitions, check_references
-from kit.no_spark import no_spark
+from kit.naive_scan import check_data, check_deletes, check_jobs, check_partitions, check_references
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.deep
 

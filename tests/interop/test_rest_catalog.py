@@ -27,7 +27,7 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshots, SetProperties, SetSnapshotRef, requirements_for
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.verbs import append, cherrypick_snapshot, create_table, rollback_to_snapshot
-from kit.java_rest import JavaRestServer
+from kit.java import JavaRestServer
 from kit.lake import SCHEMA, events, multiset
 from kit.naive_scan import scan_rows
 

@@ -31,8 +31,8 @@ from icekeep.tables.verbs import append, create_table
 from kit.catalogs import EVENTS, add_snapshot
 from kit.lake import SCHEMA, events, multiset
 from kit.naive_scan import scan_rows
-from kit.no_spark import no_spark
-from kit.servers.rest import LakanaServer, NessieServer, SeaweedServer
+from kit.runtime import no_spark
+from kit.servers.catalogs import LakanaServer, NessieServer, SeaweedServer
 
 pytestmark = pytest.mark.deep
 

@@ -16,10 +16,8 @@ from icekeep.spec.reach import is_deletion_vector
 from icekeep.tables.verbs import upgrade_format_version
 from kit.cases import thinned
 from kit.java import IcebergJava
-from kit.java_compaction import Judges
-from kit.java_delete_stories import STORIES
-from kit.java_row_deletes import JavaTable
-from kit.java_tables import java_entries, our_entries
+from kit.java_stories import STORIES, JavaTable
+from kit.java_tables import Judges, java_entries, our_entries
 from kit.lake import Lake
 from kit.naive_scan import live_entries
 

@@ -20,21 +20,15 @@ from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.verbs import create_table
 from kit.cases import thinned
+from kit.foreign_tables import ByJava
 from kit.java import IcebergJava
-from kit.java_delete_stories import STORIES, partitioned_by
-from kit.java_histories import ByJava
+from kit.java_stories import EVENTS, STORIES, event, partitioned_by
+from kit.java_stories import events as story_rows
 from kit.lake import Lake, events
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.rewritten_manifests import (
-    Case,
-    check_one_manifest_a_group,
-    check_rewritten,
-    java_manifests,
-)
+from kit.rewritten_manifests import Case, check_one_manifest_a_group, check_rewritten, java_manifests
 from kit.row_histories import History
-from kit.story_rows import EVENTS, event
-from kit.story_rows import events as story_rows
+from kit.runtime import no_spark
 
 # By version of the format, the numbers that they follow from.
 HISTORIES = {1: (1,), 2: (2, 5), 3: (3,)}

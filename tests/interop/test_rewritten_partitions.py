@@ -29,16 +29,11 @@ from icekeep.spec.values import decimal_from_unscaled
 from icekeep.tables.verbs import append, create_table
 from kit.columns import column, schema_of, table_of
 from kit.java import IcebergJava
-from kit.java_delete_stories import partitioned_by
+from kit.java_stories import EVENTS, partitioned_by
+from kit.java_stories import events as story_rows
 from kit.lake import Lake
-from kit.no_spark import no_spark
-from kit.rewritten_manifests import (
-    Case,
-    check_one_manifest_a_group,
-    check_rewritten,
-)
-from kit.story_rows import EVENTS
-from kit.story_rows import events as story_rows
+from kit.rewritten_manifests import Case, check_one_manifest_a_group, check_rewritten
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.deep
 

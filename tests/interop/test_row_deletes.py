@@ -33,12 +33,10 @@ from icekeep.tables.verbs import append, create_table, update_spec
 from kit.columns import table_of
 from kit.deletes import AddDeleteFile
 from kit.java import IcebergJava, JavaError
-from kit.java_delete_stories import STORIES
-from kit.java_row_deletes import JavaTable
+from kit.java_stories import EVENTS, EVERY_TYPE, STORIES, TYPED_COLUMNS, JavaTable, event, events, typed, without
 from kit.java_tables import java_entries, our_entries
 from kit.lake import Lake
 from kit.naive_scan import live_entries, scan_rows
-from kit.story_rows import EVENTS, EVERY_TYPE, TYPED_COLUMNS, event, events, typed, without
 
 FORMATS = ("parquet", "orc", "avro")
 NAMES = count(1)

@@ -20,11 +20,9 @@ from icekeep.spec.schema import Schema
 from icekeep.tables.read import scan
 from kit.cases import thinned
 from kit.java import IcebergJava, JavaError
-from kit.java_delete_stories import STORIES, Story
-from kit.java_row_deletes import JavaTable
-from kit.java_values import filter_tree, multiset, to_wire
+from kit.java_stories import EVENTS, STORIES, JavaTable, Story, event
 from kit.lake import Lake
-from kit.story_rows import EVENTS, event
+from kit.rows import filter_tree, multiset, to_wire
 
 FORMATS = ("parquet", "orc", "avro")
 # Of these the file format matters most; the others take formats by turns.

@@ -15,7 +15,7 @@ from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.runtime import SYSTEM
 from icekeep.tables.verbs import append, create_table
-from kit.chromium import Browser, chromium
+from kit.browser import Browser, chromium
 from kit.lake import SCHEMA, Lake, events
 
 pytestmark = [pytest.mark.deep, pytest.mark.server]

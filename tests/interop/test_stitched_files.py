@@ -24,7 +24,7 @@ from kit.columns import EVERY_TYPE, column, schema_of, table_of
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, our_entries
 from kit.lake import Lake
-from kit.row_texts import row_texts
+from kit.rows import row_texts
 
 pytestmark = [pytest.mark.deep, pytest.mark.parametrize("lake", ["sql"], indirect=True)]
 

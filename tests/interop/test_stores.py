@@ -10,9 +10,8 @@ from icekeep.errors import UnavailableError, UsageError
 from icekeep.runtime import SYSTEM
 from icekeep.storage.location_keys import path_keys
 from icekeep.storage.objects.storage import ObjectStorage
-from kit.servers.azure import Azurite
 from kit.servers.gcs import FakeGcsServer
-from kit.servers.s3 import MinIO, SeaweedFS
+from kit.servers.stores import Azurite, MinIO, SeaweedFS
 
 pytestmark = pytest.mark.deep
 

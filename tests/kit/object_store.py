@@ -1,9 +1,14 @@
-"""An S3 server on this machine for tests: moto's, one request at a time, and a test may stand between it and the client."""
+"""An S3 server on this machine for tests: moto's, one request at a time, and a test may stand between it and the client.
+
+An S3 server as fixtures for a `conftest.py`: it is started once for all tests of a process.
+
+AWS Glue on this machine, as moto makes it, over HTTP.
+"""
 
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -11,10 +16,13 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import boto3
+import pytest
 from moto.moto_server.werkzeug_app import create_backend_app
 from moto.s3.models import s3_backends
+from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from icekeep.catalog.base import Identifier
 from icekeep.runtime import SYSTEM
 
 KEYS = {"s3.access-key-id": "testing", "s3.secret-access-key": "hunter2", "s3.region": "us-east-1"}
@@ -320,3 +328,52 @@ class _Handler(WSGIRequestHandler):
 
     def log(self, type: str, message: str, *args: Any) -> None:
         pass
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[ObjectStore]:
+    """An S3 server."""
+    server = ObjectStore()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def store(object_server: ObjectStore) -> Iterator[ObjectStore]:
+    """The S3 server; what was asked of it before is forgotten, and so is what this test told it."""
+    object_server.reset()
+    yield object_server
+    object_server.reset()
+
+
+class GlueServer:
+    """Ends with `close`."""
+
+    def __init__(self) -> None:
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        host, port = self._server.get_host_and_port()
+        self.endpoint = f"http://{host}:{port}"
+
+    def close(self) -> None:
+        self._server.stop()
+
+
+def glue_properties(endpoint: str, warehouse: str) -> dict[str, str]:
+    """What a catalog is opened with."""
+    return {
+        "type": "glue",
+        "glue.endpoint": endpoint,
+        "glue.region": "us-east-1",
+        "glue.access-key-id": "key",
+        "glue.secret-access-key": "glue-secret",
+        "glue.max-retries": "1",
+        "warehouse": warehouse,
+    }
+
+
+def entry_of(catalog: Any, identifier: Identifier) -> dict[str, Any]:
+    """What Glue has of a table."""
+    database, name = identifier
+    entry: dict[str, Any] = catalog._client().glue.get_table(DatabaseName=database, Name=name)["Table"]
+    return entry

@@ -1,12 +1,18 @@
-"""Jobs as an operator runs them: processes, with a configuration file, on a real table."""
+"""Jobs as an operator runs them: processes, with a configuration file, on a real table.
+
+Logging as it was before: the command line sets it up for a process that is its own.
+"""
 
 import io
 import json
+import logging
 import os
 import socket
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +120,23 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+_NAMES = ("icekeep", "icekeep.events", "py.warnings", "opentelemetry", "openlineage", "thrift", "urllib3", "apprise")
+
+
+@contextmanager
+def restored_logging() -> Iterator[None]:
+    """Put handlers, levels and hooks back at the end of the block."""
+    before = {name: (logging.getLogger(name).level, logging.getLogger(name).propagate) for name in _NAMES}
+    root, hook = [*logging.getLogger().handlers], threading.excepthook
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        threading.excepthook = hook
+        logging.getLogger().handlers[:] = root
+        for name, (level, propagate) in before.items():
+            logging.getLogger(name).handlers.clear()
+            logging.getLogger(name).setLevel(level)
+            logging.getLogger(name).propagate = propagate

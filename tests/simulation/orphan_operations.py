@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from kit.no_spark import no_spark
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 from simulation.client import Client
 from simulation.doing import Effect
 from simulation.model import Model

@@ -9,8 +9,7 @@ from icekeep.maintenance.restore.job import restore
 from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.snapshots import MAIN
-from kit.no_spark import no_spark
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 from simulation.client import Client
 from simulation.model import SKEW_MS, Model
 from simulation.operation import Operation

@@ -5,9 +5,10 @@ from pyspark.sql import SparkSession
 
 from icekeep.spec.schema import ROW_ID, Schema
 from kit.cases import thinned
-from kit.checked_deletes import SCHEMA, checked, damager, made, with_files, written
-from kit.limits import limited
-from kit.written_deletes import data_files, delete_by_vector, delete_positions
+from kit.checked_entries import SCHEMA, damager, made, with_files, written
+from kit.checked_entries import checked_deletes as checked
+from kit.deletes import data_files, delete_by_vector, delete_positions
+from kit.runtime import limited
 
 pytestmark = pytest.mark.usefixtures("kit_in_tasks")
 

@@ -6,7 +6,7 @@ from icekeep.maintenance.check import entries as comparing
 from icekeep.planning.spark.session import Engine
 from kit.cases import thinned
 from kit.checked_entries import Damaged, all_faults, checked, expected, told
-from kit.limits import limited
+from kit.runtime import limited
 
 pytestmark = pytest.mark.usefixtures("kit_in_tasks")
 

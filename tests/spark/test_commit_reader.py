@@ -18,8 +18,8 @@ from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import Engine
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestEntry
+from kit.changes import store_file_set
 from kit.lake import Lake
-from kit.sharing import store_file_set
 
 
 @pytest.fixture

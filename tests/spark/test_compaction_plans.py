@@ -34,7 +34,7 @@ from icekeep.spec.values import value_to_bytes
 from icekeep.tables.verbs import update_spec
 from kit.cases import thinned
 from kit.lake import Lake
-from kit.limits import limited
+from kit.runtime import limited
 
 TARGET = 1000
 SIZES = {"target-file-size-bytes": str(TARGET), "min-file-size-bytes": "750", "max-file-size-bytes": "1800"}

@@ -30,7 +30,7 @@ from icekeep.storage.open import open_storage
 from kit.cases import cases, thinned
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_table
-from kit.moved_rows import MOVING, OldFile, check_moves, deleting, moving_task, old_file
+from kit.spliced import MOVING, OldFile, check_moves, deleting, moving_task, old_file
 
 STORAGE = open_storage({})
 """Local files: Spark's workers read them as well."""

@@ -12,12 +12,11 @@ from icekeep.maintenance.deletes.equality_plan import plan
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.session import Engine
 from kit.cases import thinned
-from kit.counted_tasks import Counted
 from kit.lake import Lake
 from kit.naive_scan import naive_rows
 from kit.numbered_rows import deletes_of
-from kit.our_histories import ByIcekeep
-from kit.row_histories import History
+from kit.row_histories import ByIcekeep, History
+from kit.spark_jobs import Counted
 from unit.maintenance.deletes.test_convert_equality_deletes import KINDS
 
 

@@ -27,9 +27,9 @@ from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.tables.refs import create_tag
 from icekeep.tables.verbs import append
-from kit.counted_tasks import Counted
 from kit.lake import Lake, events
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
+from kit.spark_jobs import Counted
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pyspark.sql import SparkSession
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.planning.scan.explain import Evidence, Explanation, explain_file
 from icekeep.tables.verbs import append
+from kit.deletes import data_files
 from kit.lake import Lake, events
-from kit.written_deletes import data_files
 
 
 def never() -> SparkSession:

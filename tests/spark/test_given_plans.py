@@ -18,8 +18,8 @@ from icekeep.planning.spark.session import Engine
 from icekeep.runtime import SYSTEM
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import append
+from kit.deletes import data_files, delete_positions
 from kit.lake import Lake, events
-from kit.written_deletes import data_files, delete_positions
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from icekeep.planning.scan.plan import open_scan, planned_files
 from icekeep.planning.scan.report import plan_scan
 from icekeep.planning.spark.session import Engine
 from kit.cases import thinned
+from kit.deletes import data_files, delete_by_vector, delete_equal
 from kit.lake import Lake
-from kit.written_deletes import data_files, delete_by_vector, delete_equal
 
 
 def test_a_scan_without_a_filter_reads_every_file(lake: Lake, spark_session: SparkSession) -> None:

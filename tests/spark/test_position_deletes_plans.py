@@ -13,9 +13,9 @@ from icekeep.maintenance.deletes.plan import DeleteGroup, DeletesPlan, plan
 from icekeep.maintenance.options import parse_options
 from icekeep.planning.scan.plan import open_scan
 from icekeep.spec.properties import own_directory
+from kit.deletes import data_files, delete_positions
 from kit.lake import Lake
-from kit.limits import limited
-from kit.written_deletes import data_files, delete_positions
+from kit.runtime import limited
 from spark.test_compaction_plans import generated
 from unit.maintenance.compact.test_compact_methods import rows
 

@@ -29,7 +29,7 @@ from kit.naive_scan import live_entries
 from kit.object_store import ObjectStore
 from kit.rest_server import RestServer
 from kit.runtime import with_runtime
-from kit.tcp_proxy import TcpProxy
+from kit.small_servers import TcpProxy
 
 ARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
 

@@ -39,13 +39,12 @@ from icekeep.planning.spark.session import Engine, SparkSource
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 from icekeep.tables.verbs import append
-from kit.cases import thinned
-from kit.choices import Choices
+from kit.cases import Choices, thinned
 from kit.damager import Damager
+from kit.deletes import data_files
 from kit.lake import EVENTS, Lake, events
-from kit.limits import limited
+from kit.runtime import limited
 from kit.tables import memory_table
-from kit.written_deletes import data_files
 
 DAY_S = 86_400
 

@@ -21,11 +21,9 @@ from icekeep.maintenance.rewrite.run import WrittenFiles
 from icekeep.planning.spark.session import Engine
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.local.storage import LocalStorage
-from kit.limits import NOTHING_HERE
-from kit.manifest_records import entries_in
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
-from kit.staged_manifests import chosen
+from kit.rewritten_manifests import chosen, entries_in
+from kit.runtime import NOTHING_HERE, no_spark
 from kit.tables import BY_KIND, add, data_file, memory_table
 
 MANIFESTS_COUNT = 24

@@ -22,10 +22,10 @@ from icekeep.planning.spark.session import LIMITS, Engine
 from icekeep.planning.spark.workers import executor_slots
 from icekeep.tables.verbs import append
 from kit.cases import thinned
+from kit.deletes import data_files
 from kit.lake import Lake, events
-from kit.limits import limited
+from kit.runtime import limited
 from kit.spark_jobs import last_job
-from kit.written_deletes import data_files
 from unit.maintenance.compact.test_compact_methods import ALL, rows, with_deletes, written
 
 

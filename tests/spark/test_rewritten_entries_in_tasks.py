@@ -27,8 +27,7 @@ from icekeep.planning.transcode import RecordsTask
 from icekeep.spec.manifests.structs import DataFile, ManifestFile
 from kit.cases import thinned
 from kit.lake import Lake
-from kit.rewritten_manifests import foreign_live_entries, our_live_entries
-from kit.staged_manifests import chosen
+from kit.rewritten_manifests import chosen, foreign_live_entries, our_live_entries
 from kit.tables import data_file
 
 FILES_COUNT = 2800

@@ -17,8 +17,8 @@ from icekeep.planning.scan.tasks import plan_tasks
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.session import Engine
 from icekeep.tables.read import read_batches, read_table, scan
+from kit.deletes import data_files, delete_equal, delete_positions
 from kit.lake import Lake, multiset
-from kit.written_deletes import data_files, delete_equal, delete_positions
 
 COALESCED = "spark.sql.adaptive.coalescePartitions.minPartitionNum"
 PROPERTIES = {"read__split__target_size": "1", "read__split__open_file_cost": "1"}

@@ -32,10 +32,10 @@ from icekeep.planning.spark.session import Engine
 from icekeep.planning.spark.tasks import finished_tasks, run_tasks
 from icekeep.runtime import SYSTEM
 from kit.cases import thinned
+from kit.deletes import data_files, delete_equal, delete_positions
 from kit.lake import Lake
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.spark_jobs import count_at_rest, jobs_after, last_job, running_tasks_count
-from kit.written_deletes import data_files, delete_equal, delete_positions
 
 JOBS: dict[str, Callable[[Table, Engine], Any]] = {
     "compact": lambda table, spark: compact(table, spark, options={"rewrite-all": True}),

@@ -17,7 +17,7 @@ from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.types import INT, LONG, STRING, ListType, StructType
 from icekeep.storage.local.storage import LocalStorage
 from kit.columns import column, schema_of, table_of
-from kit.stitched import put_table, stitched
+from kit.spliced import put_table, stitched
 
 SCHEMA = schema_of(
     column(1, "n", LONG),

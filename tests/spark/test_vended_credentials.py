@@ -15,7 +15,7 @@ from icekeep.storage import vended
 from icekeep.tables.verbs import append, create_table
 from kit.lake import EVENTS, SCHEMA, events
 from kit.object_store import ObjectStore
-from kit.vending import Vending
+from kit.rest_server import Vending
 
 USES = 15
 

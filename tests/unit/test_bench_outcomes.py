@@ -28,7 +28,7 @@ from bench.tables.big_tables import FILTERS, days_filter, filters
 from bench.tables.histories import History, HistoryFiles, Writer
 from bench.tables.kept import Kept, kept, make_anew
 from kit.cases import for_each
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from unit.test_bench import HISTORY, chosen, figures_of, run_of
 
 pytestmark = pytest.mark.slow

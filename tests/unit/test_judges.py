@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 
 from icekeep.tables.verbs import append
-from kit.judging import tally
+from kit.judging import panel as tally
 from kit.judging.examples import EXAMPLES, HISTORY
-from kit.judging.fault import Fault
-from kit.judging.faults import FAULTS, VERSIONS, explained
-from kit.judging.of_java import ALL_OF_JAVA
-from kit.judging.states import BEFORE, states_below
-from kit.judging.tally import faults_table
+from kit.judging.faults import ALL_OF_JAVA, FAULTS, VERSIONS, Fault, explained
+from kit.judging.panel import BEFORE, faults_table, states_below
 from kit.lake import Lake, events
 from kit.shell import ROOT
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from kit.line_process import LineProcess, NoAnswerError, environment_without
+from kit.java import LineProcess, NoAnswerError, environment_without
 
 pytestmark = pytest.mark.process
 
@@ -41,7 +41,7 @@ def test_how_it_ended_is_told_each_time_that_it_is_asked(process):
 
 
 def test_who_says_nothing_is_killed(process, monkeypatch):
-    monkeypatch.setattr("kit.line_process.TIMEOUT_S", 0.01)
+    monkeypatch.setattr("kit.java.TIMEOUT_S", 0.01)
     with pytest.raises(NoAnswerError, match=r"^echo has not answered in 0\.01 s"):
         process.answer()
     assert not process.is_running

@@ -32,10 +32,10 @@ from icekeep.reports.values import NotRead
 from icekeep.tables.verbs import append, create_table
 from icekeep.telemetry.figures import RUN_METRICS, RunTally
 from kit.cases import for_each
+from kit.expired_tables import written_plan
 from kit.job_world import World
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
-from kit.trash import written_plan
+from kit.runtime import no_spark
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "observability.md").read_text()

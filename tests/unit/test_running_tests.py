@@ -13,7 +13,7 @@ import pytest
 
 import nightly
 from kit.cases import for_each
-from kit.workers import Workers
+from kit.runs import Workers
 from nightly import PARTS, Part, reached_by, run, seed_of
 
 ROOT = Path(__file__).parents[2]

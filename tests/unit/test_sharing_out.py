@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from kit.sharing_out import shared_out
+from kit.runs import shared_out
 
 pytestmark = pytest.mark.slow
 

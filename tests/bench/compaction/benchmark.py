@@ -28,7 +28,7 @@ from bench.runner.rivals import IN_SPARK, OURS, PYICEBERG, RIVALS, RUST, ZAMBONI
 from bench.runner.trial import BENCH, OF_RIVALS, Benchmark, Case
 from bench.tables.kept import made
 from bench.tables.lineitem import Lineitem
-from kit.written_deletes import data_files
+from kit.deletes import data_files
 
 STITCHED_BYTES = 512 << 20
 _IN_SPARK_SCRIPT = Path(__file__).with_name("in_spark.py")

@@ -22,7 +22,7 @@ from bench.runner.trial import BENCH, SMALL, Benchmark, Case
 from bench.scale.growth import print_growth, taken
 from bench.tables.scale_shapes import Scale
 from kit.killing import processes
-from kit.spark_standalone import Standalone
+from kit.submitting import Standalone
 
 MILLION = 1_000_000
 _CLUSTER = "org.apache.spark.deploy."

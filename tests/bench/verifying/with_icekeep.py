@@ -15,7 +15,7 @@ from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.encode import Ordering
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
-from kit.written_deletes import data_files
+from kit.deletes import data_files
 
 _TARGET_BYTES = 128 * 1024 * 1024
 _MEMORY_BYTES = 1024 * 1024 * 1024

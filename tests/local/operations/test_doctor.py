@@ -11,8 +11,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.operations.doctor import examination
 from icekeep.operations.doctor.driver import DoctorResult
 from kit.object_store import ObjectStore
-from kit.rest_server import RestServer
-from kit.vending import Vending
+from kit.rest_server import RestServer, Vending
 
 DB = ("db",)
 

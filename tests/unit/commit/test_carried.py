@@ -16,7 +16,7 @@ from icekeep.spec.manifests.write import carried_manifest
 from icekeep.spec.transforms import UnknownTransform
 from kit.changes import run
 from kit.manifests import field_of, with_metadata, with_schema
-from kit.staged_manifests import live_in, staged
+from kit.rewritten_manifests import live_in, staged
 from kit.tables import BY_KIND, add, data_file, live, manifests_of, memory_table
 
 PARTITION_FIELD_ID = BY_KIND.fields[0].field_id

@@ -18,7 +18,7 @@ from icekeep.spec.updates import RemoveSnapshots
 from icekeep.spec.values import value_to_bytes
 from kit.cases import for_each
 from kit.changes import run
-from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
+from kit.deletes import add_deletes, equality_deletes, path_of, position_deletes
 from kit.tables import BY_KIND, COLUMNS, add, data_file, entries_of, live, manifests_of, memory_table, set_ref, swap
 
 

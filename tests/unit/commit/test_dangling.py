@@ -24,12 +24,11 @@ from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.reach import applied_delete
 from icekeep.spec.transforms import Bucket, UnknownTransform
 from icekeep.spec.updates import AddPartitionSpec
-from kit.changes import Applying, run
-from kit.choices import Choices
+from kit.cases import Choices
+from kit.changes import Applying, SharingReader, run
 from kit.damager import Damager
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import MemoryCatalog
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
-from kit.sharing import SharingReader
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import (
     BY_KIND,

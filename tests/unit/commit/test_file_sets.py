@@ -11,7 +11,7 @@ from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.reach import AppliedDelete
 from kit.cases import for_each
-from kit.sharing import store_file_set
+from kit.changes import store_file_set
 from kit.storage import MemoryStorage
 from kit.tables import data_file
 

@@ -18,9 +18,9 @@ from icekeep.planning.spark.session import Engine, Limits
 from icekeep.spec.collections import growing
 from icekeep.spec.manifests.structs import ManifestContent
 from kit.cases import for_each
-from kit.no_spark import no_spark
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
-from kit.sharing import SharingReader
+from kit.changes import SharingReader
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
+from kit.runtime import no_spark
 from kit.tables import BY_KIND, add, data_file, entries_of, live, manifests_of, memory_table
 from unit.commit.changes.test_cherry_pick import stage
 

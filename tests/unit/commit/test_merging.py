@@ -7,8 +7,8 @@ from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
+from kit.cases import Choices
 from kit.changes import Applying
-from kit.choices import Choices
 from kit.damager import Damager
 from kit.tables import BY_KIND, EVENTS, add, data_file, files, live, memory_table, orphans, raw_entries, raw_list
 

@@ -17,13 +17,12 @@ from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.spec.reach import applied_delete
 from icekeep.spec.updates import UpgradeFormatVersion
-from kit.cases import for_each
+from kit.cases import Choices, for_each
 from kit.changes import Staged, run
-from kit.choices import Choices
 from kit.damager import Damager
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
-from kit.staged_manifests import rewrite as rewrite_manifests
+from kit.rewritten_manifests import rewrite_staged as rewrite_manifests
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import BY_KIND, EVENTS, add, data_file, entries_of, live, manifests_of, memory_table, set_ref, swap
 

@@ -14,7 +14,7 @@ from icekeep.planning.memory import Memory
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.wrappers import NAMES_A_REQUEST, CountedStorage, Meter
 from kit.job_world import World
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.storage import MemoryStorage
 
 

@@ -21,7 +21,7 @@ from icekeep.policies.values import parse_glob
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import CUT_OFF_MS, RunRecord
 from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS
-from kit.fleets import JOBS, POLICY, Jobs, ends_with, fleet_of, spoil, statuses, whys, world_of
+from kit.job_world import JOBS, POLICY, Jobs, ends_with, fleet_of, spoil, statuses, whys, world_of
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from icekeep.health.job import table_health
 from icekeep.health.values import MeteredStorage, Room
 from icekeep.reports import job
 from kit.job_world import World
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.storage import MemoryStorage
 
 

@@ -11,10 +11,10 @@ from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.reports.job import report
 from icekeep.reports.prometheus import report_figures
 from icekeep.tables.verbs import append
+from kit.expired_tables import in_trash, written_plan
 from kit.job_world import World
 from kit.lake import events
-from kit.no_spark import no_spark
-from kit.trash import in_trash, written_plan
+from kit.runtime import no_spark
 
 DAY_MS = 86_400_000
 

@@ -22,14 +22,12 @@ from icekeep.spec.evolution import RemovePartitionField
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_tag
 from icekeep.tables.verbs import append, create_table, rollback_to_snapshot, update_spec, upgrade_format_version
-from kit.cases import for_each
-from kit.choices import Choices
+from kit.cases import Choices, for_each
 from kit.damager import Damager
-from kit.deletes import with_position_deletes
+from kit.deletes import data_files, delete_by_vector, delete_positions, with_position_deletes
 from kit.job_world import EVENTS, World
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_by_vector, delete_positions
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

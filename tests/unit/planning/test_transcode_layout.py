@@ -38,7 +38,7 @@ from kit.manifests import (
     write_manifest,
     write_varint,
 )
-from kit.table_strategies import data_files, manifest_entries, partition_types
+from kit.strategies import data_files, manifest_entries, partition_types
 
 pytestmark = pytest.mark.slow
 

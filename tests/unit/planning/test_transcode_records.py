@@ -51,7 +51,6 @@ from icekeep.spec.types import (
 )
 from icekeep.spec.values import sort_key, value_to_bytes
 from kit.cases import cases, for_each
-from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import (
     DAY,
     UNPARTITIONED,
@@ -66,8 +65,8 @@ from kit.manifests import (
     with_schema,
     write_manifest,
 )
-from kit.strategies import primitive_types, values_of
-from kit.table_strategies import manifest_entries, partition_types
+from kit.rewritten_manifests import ManifestStore, target_of
+from kit.strategies import manifest_entries, partition_types, primitive_types, values_of
 
 DATAFUSION, FASTAVRO = ManifestDecoder.DATAFUSION, ManifestDecoder.FASTAVRO
 BY_BOUND = (BoundPart(3, LONG),)

@@ -28,7 +28,7 @@ from icekeep.spec.types import UUID, parse_type
 from icekeep.spec.updates import AddSnapshot, SetProperties, SetSnapshotRef, apply_updates
 from kit.cases import cases, for_each
 from kit.metadata import document_bytes, full_document, spec_objects
-from kit.table_strategies import json_values, table_metadata
+from kit.strategies import json_values, table_metadata
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from icekeep.storage.locations import local_path
 from kit.cases import cases
 from kit.foreign_files import our_entries, our_manifest
 from kit.metadata import document_bytes, full_document
-from kit.table_strategies import table_metadata
+from kit.strategies import table_metadata
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

@@ -19,7 +19,7 @@ from icekeep.spec.snapshots import (
     validated_ref,
 )
 from kit.cases import for_each
-from kit.table_strategies import json_values
+from kit.strategies import json_values
 
 
 def test_the_operation_of_a_snapshot_is_in_its_summary():

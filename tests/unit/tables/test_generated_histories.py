@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from icekeep.spec.manifests.structs import FileContent
 from kit.cases import cases
 from kit.naive_scan import live_entries
-from kit.our_histories import in_memory
-from kit.row_histories import FORMATS, SPECS, VERSIONS, History, Step, steps
+from kit.row_histories import FORMATS, SPECS, VERSIONS, History, Step, in_memory, steps
 
 HISTORIES = 100
 

@@ -23,8 +23,7 @@ from icekeep.spec.updates import (
     requirements_for,
 )
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, set_counter, simple_metadata
-from kit.rest_protocol import ENDPOINTS
-from kit.rest_server import Fault
+from kit.rest_server import ENDPOINTS, Fault
 
 
 class TestRestCatalog(RestCatalogContract):

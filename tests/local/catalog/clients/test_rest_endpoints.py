@@ -11,9 +11,9 @@ from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.maintenance.delete.neighbours import neighbours
 from kit.catalogs import EVENTS, set_counter, simple_metadata
-from kit.logs import restored_logging
-from kit.rest_protocol import CREDENTIALS, ENDPOINTS, UNREGISTER
+from kit.rest_server import CREDENTIALS, ENDPOINTS, UNREGISTER
 from kit.runtime import FakeRuntime
+from kit.shell import restored_logging
 from kit.tables import files
 
 TABLE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"

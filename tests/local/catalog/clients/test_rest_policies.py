@@ -10,8 +10,7 @@ from icekeep.errors import NotFoundError, UnavailableError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.configuration.policy_tables import resolve_table
 from kit.catalogs import EVENTS, simple_metadata
-from kit.rest_protocol import ENDPOINTS, POLICIES
-from kit.rest_server import Fault
+from kit.rest_server import ENDPOINTS, POLICIES, Fault
 
 COMPACTION = {
     "policy-type": "system.data-compaction",

@@ -12,9 +12,9 @@ from icekeep.errors import SafetyError, UnsupportedError
 from icekeep.maintenance.delete.neighbours import neighbours
 from kit.cases import for_each
 from kit.catalogs import EVENTS, simple_metadata
-from kit.logs import restored_logging
 from kit.rest_server import Fault, Refusal
 from kit.runtime import FakeRuntime
+from kit.shell import restored_logging
 from kit.tables import files
 
 FILTER = {"required-row-filter": {"type": "eq", "left": {"type": "reference", "id": 1}, "right": 5}}

@@ -8,8 +8,8 @@ from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.rewrites import Carried
 from icekeep.errors import ConflictError, IcekeepBug
 from kit.changes import Applying, run
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import RawEntry, add, entries_of, live, memory_table, orphans, raw_entries, stored
 from unit.commit.changes.test_rewrite_files_with_deletes import rewrite
 

@@ -14,20 +14,10 @@ from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.updates import SetProperties, UpgradeFormatVersion
 from kit.changes import run
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of
-from kit.staged_manifests import (
-    deleting,
-    kept_as_staged,
-    latest,
-    live_in,
-    names,
-    rewrite,
-    run_beside,
-    six,
-    staged,
-    stated,
-)
+from kit.rewritten_manifests import deleting, kept_as_staged, latest, live_in, names, run_beside, six, staged, stated
+from kit.rewritten_manifests import rewrite_staged as rewrite
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import BY_KIND, add, data_file, entries_of, files, live, memory_table, orphans, raw_list, set_ref, swap
 

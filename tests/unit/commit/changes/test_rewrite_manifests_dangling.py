@@ -14,10 +14,18 @@ from icekeep.commit.summary import SummaryBuilder
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.reach import own_path
 from kit.changes import run
-from kit.deletes import AddDeleteFile
+from kit.deletes import (
+    AddDeleteFile,
+    SaidToHold,
+    add_deletes,
+    deletion_vector,
+    equality_deletes,
+    path_of,
+    position_deletes,
+)
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import SaidToHold, add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
-from kit.staged_manifests import kept_as_staged, latest, names, rewrite, stated
+from kit.rewritten_manifests import kept_as_staged, latest, names, stated
+from kit.rewritten_manifests import rewrite_staged as rewrite
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import BY_KIND, add, data_file, entries_of, live, manifests_of, memory_table, orphans, raw_list, set_ref
 

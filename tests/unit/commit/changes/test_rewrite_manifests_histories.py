@@ -17,9 +17,10 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from kit.changes import run
+from kit.deletes import add_deletes, deletion_vector, equality_deletes
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes
-from kit.staged_manifests import latest, rewrite, stated
+from kit.rewritten_manifests import latest, stated
+from kit.rewritten_manifests import rewrite_staged as rewrite
 from kit.tables import BY_KIND, add, data_file, entries_of, memory_table, orphans, raw_list
 
 MERGING = {"commit__manifest__min_count_to_merge": "2"}

@@ -10,8 +10,8 @@ from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.updates import AddPartitionSpec, RemoveSnapshots, SetDefaultSpec, UpgradeFormatVersion
 from kit.changes import Applying, run
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
     BY_KIND,
     EVENTS,

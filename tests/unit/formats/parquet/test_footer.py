@@ -43,7 +43,7 @@ from icekeep.spec.types import (
 )
 from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, rows, schema_of, table_of
-from kit.stitched import put_bytes, put_table
+from kit.spliced import put_bytes, put_table
 from kit.storage import HookedStorage, MemoryStorage
 from kit.strategies import schemas
 

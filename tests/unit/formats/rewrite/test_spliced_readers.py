@@ -12,8 +12,7 @@ from icekeep.spec.types import DATE, LONG, STRING, decimal
 from icekeep.storage.local.storage import LocalStorage
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.foreign_files import read_data_with_pyiceberg
-from kit.spliced import check_file, encoded, metrics_of, spliced, stored
-from kit.stitched import local_file
+from kit.spliced import check_file, encoded, local_file, metrics_of, spliced, stored
 
 SCHEMA = schema_of(
     column(1, "n", LONG, required=True), column(2, "s", STRING), column(3, "day", DATE), column(4, "price", decimal(15, 2)),

@@ -11,7 +11,7 @@ import pytest
 from icekeep.formats.rewrite.copy_row_groups import stitch
 from icekeep.storage.local.storage import LocalStorage
 from kit.foreign_files import read_data_with_pyiceberg
-from kit.stitched import (
+from kit.spliced import (
     FILTERS,
     INDEXED,
     PLAIN,

@@ -12,8 +12,7 @@ from icekeep.maintenance.history import commit_history
 from icekeep.spec.snapshots import SnapshotLogEntry
 from icekeep.spec.updates import SetProperties
 from kit.changes import Staged
-from kit.commit_histories import HOUR_MS, appends, ids, wait, with_summaries
-from kit.tables import add, files, memory_table, raw_list, set_ref, swap
+from kit.tables import HOUR_MS, add, appends, files, ids, memory_table, raw_list, set_ref, swap, wait, with_summaries
 
 
 def test_who_made_a_commit_and_the_job_of_ours_are_told() -> None:

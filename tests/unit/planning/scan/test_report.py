@@ -23,7 +23,7 @@ from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.planning.scan.report import LARGEST_COUNT, DeletesInUse, ScanTotals, SizeDistribution, plan_scan
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from kit.lake import Lake
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.shell import ROOT
 from kit.storage import HookedStorage
 

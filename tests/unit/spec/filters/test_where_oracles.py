@@ -18,7 +18,7 @@ from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BOOLEAN, INT, STRING, NestedField
 from kit.cases import cases, for_each
-from kit.foreign_filters import foreign_schema
+from kit.filters import foreign_schema
 from kit.where_texts import ROWS, texts
 
 NAMES = ("n", "s", "b", "odd name")

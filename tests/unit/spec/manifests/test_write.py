@@ -40,7 +40,7 @@ from kit.manifests import (
     write_list,
     write_manifest,
 )
-from kit.table_strategies import partition_tuples, partition_types
+from kit.strategies import partition_tuples, partition_types
 
 NEW = ManifestFile(
     manifest_path=MANIFEST,

@@ -1,10 +1,136 @@
-"""A TCP proxy in front of a server: when a client sends given bytes, it loses the request or the answer, waits, or is gone."""
+"""A server on this machine that takes what is sent to it, refuses it, or never answers.
 
+A server of mail on this machine, as small as SMTP allows: it takes what it is sent, and keeps it.
+
+A TCP proxy in front of a server: when a client sends given bytes, it loses the request or the answer, waits, or is gone.
+"""
+
+import json
 import selectors
 import socket
+import socketserver
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+with warnings.catch_warnings():
+    # It warns once of what it can do without. In a thread that is not ours that would be an error, as pytest wants it.
+    warnings.simplefilter("ignore")
+    import requests  # noqa: F401
+
+
+class Request(NamedTuple):
+    """One request that came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class HttpSink:
+    """`url` is where it is; `requests` are those that came, in order; `gate` holds back the answers of one that hangs."""
+
+    def __init__(self, url: str, status: int, gate: threading.Event) -> None:
+        self.url, self.status, self.gate = url, status, gate
+        self.requests: list[Request] = []
+
+
+@contextmanager
+def http_sink(
+    status: int = 200, *, hangs: bool = False, echoes: bool = False, location: str | None = None
+) -> Iterator[HttpSink]:
+    """A server while the block lasts, which answers with `status`, or not before the block ends.
+
+    One that `echoes` quotes the whole request in the REST protocol's error. A `location` is where a redirect leads.
+    """
+    gate = threading.Event()
+    if not hangs:
+        gate.set()
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            sink.requests.append(Request(self.command, self.path, dict(self.headers), body))
+            sink.gate.wait()
+            try:
+                said = f"{self.command} {self.path} {dict(self.headers)} {body.decode(errors='replace')}"
+                error = {"error": {"message": said, "type": "EchoException", "code": sink.status}}
+                answer = json.dumps(error).encode() if echoes else b""
+                self.send_response(sink.status)
+                if location is not None:
+                    self.send_header("Location", location)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+            except OSError:
+                pass
+
+        do_POST = do_PUT = do_GET = do_DELETE = _answer
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on stderr."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    sink = HttpSink(f"http://127.0.0.1:{server.server_port}", status, gate)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield sink
+    finally:
+        gate.set()
+        server.shutdown()
+        server.server_close()
+
+
+class MailServer:
+    """`port` is where it listens on 127.0.0.1; `messages` are those that came, in order."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.messages: list[EmailMessage] = []
+
+
+@contextmanager
+def mail_server() -> Iterator[MailServer]:
+    """A server while the block lasts; it knows no logins and no encryption."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self._say("220 localhost")
+            while line := self.rfile.readline():
+                verb = line.split()[0].upper()
+                if verb == b"DATA":
+                    self._say("354 go on")
+                    self._take()
+                self._say("221 bye" if verb == b"QUIT" else "250 ok")
+                if verb == b"QUIT":
+                    return
+
+        def _take(self) -> None:
+            lines = []
+            while (line := self.rfile.readline()).rstrip() != b".":
+                lines.append(line.removeprefix(b"."))
+            server.messages.append(message_from_bytes(b"".join(lines), policy=policy.default))  # type: ignore[arg-type]
+
+        def _say(self, text: str) -> None:
+            self.wfile.write(f"{text}\r\n".encode())
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as listening:
+        listening.daemon_threads = True
+        server = MailServer(listening.server_address[1])
+        threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            yield server
+        finally:
+            listening.shutdown()
+
 
 _Event = Callable[[bytes, socket.socket, socket.socket], bool]
 

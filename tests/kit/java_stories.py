@@ -1,27 +1,269 @@
-"""The stories of `java_row_deletes`: by name, who is deleted how, and the ids of the rows that are left."""
+"""Tables whose rows Iceberg Java deletes, by every kind of delete file; and their rows as Java reads them.
+
+Iceberg's own writers make the files (`java_judge/RowDeletes.java`). `java_delete_stories` has the tables.
+
+The rows of the tables that Java's stories tell of (`java_delete_stories`): what a row is follows from its number, its id.
+
+They are chosen by hand, so that each delete of a story hits rows with null, NaN or a zero. No oracle: a story says what is left.
+
+The stories of `java_row_deletes`: by name, who is deleted how, and the ids of the rows that are left.
+"""
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID as UUIDValue
 
 import msgspec
 
-from icekeep.spec.partitioning import build_spec
-from icekeep.spec.schema import Schema
-from icekeep.spec.values import decimal_from_unscaled
-from kit.java_row_deletes import JavaTable
-from kit.story_rows import (
-    EVENTS,
-    EVERY_TYPE,
-    NUMBERS,
-    TYPED_COLUMNS,
-    event,
-    events,
-    narrow,
-    typed,
-    wide,
-    without,
+from icekeep.spec.partitioning import PartitionSpec, build_spec
+from icekeep.spec.schema import Schema, schema_from_json
+from icekeep.spec.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UUID,
+    StructType,
+    decimal,
+    fixed,
 )
+from icekeep.spec.values import decimal_from_unscaled
+from kit.columns import column, schema_of
+from kit.java import IcebergJava
+from kit.rows import row_texts, to_wire
+
+Row = Mapping[str, Any]
+Part = dict[str, Any]
+
+
+class JavaTable:
+    """A table that Java alone writes; `file_format` is of what it writes next, data and deletes."""
+
+    def __init__(self, java: IcebergJava, name: str, file_format: str = "parquet") -> None:
+        self.java = java
+        self.name = name
+        self.file_format = file_format
+
+    def create(self, schema: Schema, spec: PartitionSpec | None = None, version: int = 2, **properties: str) -> None:
+        """Make the table, empty; `__` in the names of properties stands for `.`, `_` for `-`."""
+        named = {name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()}
+        settings = {"format-version": str(version), "write.format.default": self.file_format, **named}
+        self.java.create_table(self.name, schema, spec, settings)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata's JSON, now."""
+        return self.java.metadata(self.name)
+
+    @property
+    def schema(self) -> Schema:
+        """The current schema."""
+        metadata = self.metadata
+        return next(
+            schema_from_json(schema)
+            for schema in metadata["schemas"]
+            if schema["schema-id"] == metadata["current-schema-id"]
+        )
+
+    def rows(self) -> Counter[str]:
+        """The rows as Iceberg's own reader, which knows every type, has them."""
+        return self.java.rows(self.name)
+
+    def rows_of_spark(self) -> Counter[str]:
+        """The rows as Java's Spark reads them, in the same form; it alone applies deletes by columns since dropped."""
+        return row_texts(self.schema, self.sql("SELECT * FROM {t}"))
+
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        """A statement in Java's Spark; `{t}` stands for the table."""
+        return self.java.sql(text.format(t=self.name))
+
+    def alter(self, change: str) -> None:
+        """`ALTER TABLE`."""
+        self.sql(f"ALTER TABLE {{t}} {change}")
+
+    def add_column(self, name: str, type_: str, default: Any) -> None:
+        """Add a column with a default, for old rows and new ones; Spark's SQL cannot."""
+        self.java.ask("Tables.addColumn", table=self.name.split("."), name=name, type=type_, default=default)
+
+    def append(self, rows: Iterable[Row], files: int = 1) -> None:
+        """Commit rows; columns that a row does not name are null."""
+        self.java.append(self.name, self._wire(rows), files=files, file_format=self.file_format)
+
+    def delta(self, *parts: Part) -> None:
+        """Commit parts, made by the methods below, in one snapshot."""
+        self.java.ask("RowDeletes.commit", table=self.name.split("."), parts=list(parts))
+
+    def adding(self, rows: Iterable[Row]) -> Part:
+        """Rows, in one file a partition."""
+        return {"kind": "add", "rows": self._wire(rows), "format": self.file_format}
+
+    def equality(
+        self, columns: Sequence[str], *keys: Sequence[Any], spec_id: int | None = None, partition: Sequence[Any] = ()
+    ) -> Part:
+        """An equality delete file; a key has a value for each column. The file's columns are in the order of the schema."""
+        schema = self.schema
+        roots = [field.name for field in schema.fields]
+        order = sorted(range(len(columns)), key=lambda n: roots.index(columns[n].split(".")[0]))
+        return {
+            "kind": "equality",
+            "columns": list(columns),
+            "rows": [[_key(schema, columns[n], key[n]) for n in order] for key in keys],
+            "format": self.file_format,
+            "spec_id": spec_id,
+            "partition": list(partition),
+        }
+
+    def positions(self, *ids: int, scope: str = "file", referenced: bool = False) -> Part:
+        """Position delete files of the rows with these ids: one a data `file`, or one a `partition`.
+
+        Java keeps the bounds of the path only where all are of one data file.
+        """
+        return {
+            "kind": "positions",
+            "filter": ids_filter(ids),
+            "scope": scope,
+            "referenced": referenced,
+            "format": self.file_format,
+        }
+
+    def positions_of_added(self, *numbers: int) -> Part:
+        """A position delete file for the first data file that this very commit adds."""
+        part = self.positions()
+        return {**part, "kind": "positions_of_added", "numbers": list(numbers)}
+
+    def vectors(self, *ids: int) -> Part:
+        """Deletion vectors of the rows with these ids, which take over what was deleted by position before."""
+        return {"kind": "vectors", "filter": ids_filter(ids)}
+
+    def _wire(self, rows: Iterable[Row]) -> list[Any]:
+        schema = self.schema
+        struct = schema.as_struct()
+        names = {field.name for field in schema.fields}
+        rows = list(rows)
+        assert all(row.keys() <= names for row in rows)
+        return [to_wire(struct, {name: row.get(name) for name in names}) for row in rows]
+
+
+def ids_filter(ids: Iterable[int]) -> list[Any]:
+    """`id IN (...)` as Java is told it."""
+    return ["IN", "id", *({"long": str(number)} for number in ids)]
+
+
+def _key(schema: Schema, column: str, value: Any) -> Any:
+    """A value of a delete file's row; one of a field in structs lies in as many lists."""
+    wire = to_wire(schema.field(column).type, value)
+    for _ in range(column.count(".")):
+        wire = [wire]
+    return wire
+
+
+PLACE = StructType((column(7, "lat", FLOAT), column(8, "zone", STRING)))
+EVENTS = schema_of(
+    column(1, "id", LONG, required=True),
+    column(2, "kind", STRING),
+    column(3, "score", DOUBLE),
+    column(4, "day", DATE),
+    column(5, "amount", decimal(9, 2)),
+    column(6, "place", PLACE),
+)
+"""Ids as Java assigns them."""
+
+
+# No two rows of one commit and one kind are the two zeros: Java's ORC reader takes those for one (a test shows it).
+_SCORES = {0: math.nan, 2: 0.0, 3: None, 5: math.nan, 6: -0.0, 8: None}
+
+
+def event(number: int) -> dict[str, Any]:
+    """A row with nulls, NaN and both zeros among its values."""
+    return {
+        "id": number,
+        "kind": None if number % 7 == 3 else f"k{number % 3}",
+        "score": _SCORES.get(number % 10, number / 2),
+        "day": 18_000 + number,
+        "amount": None if number % 6 == 5 else decimal_from_unscaled(number * 25, 2),
+        "place": None if number % 8 == 6 else {"lat": number / 4, "zone": f"z{number % 4}"},
+    }
+
+
+def events(numbers: Iterable[int]) -> list[dict[str, Any]]:
+    return [event(number) for number in numbers]
+
+
+def without(numbers: Iterable[int], *deleted: int) -> tuple[int, ...]:
+    return tuple(number for number in numbers if number not in deleted)
+
+
+NUMBERS = schema_of(
+    column(1, "id", LONG, required=True),
+    column(2, "n", INT),
+    column(3, "ratio", FLOAT),
+    column(4, "price", decimal(9, 2)),
+    column(5, "name", STRING),
+)
+
+
+def narrow(number: int) -> dict[str, Any]:
+    price = decimal_from_unscaled(number * 10, 2)
+    return {"id": number, "n": number, "ratio": number / 8, "price": price, "name": f"n{number}"}
+
+
+def wide(number: int) -> dict[str, Any]:
+    price = decimal_from_unscaled(10**12 + number, 2)
+    return {"id": number, "n": number + 2**40, "ratio": number / 8, "price": price, "title": f"n{number}"}
+
+
+EVERY_TYPE = schema_of(
+    column(1, "id", LONG, required=True),
+    column(2, "flag", BOOLEAN),
+    column(3, "int", INT),
+    column(4, "long", LONG),
+    column(5, "float", FLOAT),
+    column(6, "double", DOUBLE),
+    column(7, "date", DATE),
+    column(8, "time", TIME),
+    column(9, "local", TIMESTAMP),
+    column(10, "moment", TIMESTAMPTZ),
+    column(11, "text", STRING),
+    column(12, "uuid", UUID),
+    column(13, "bytes", BINARY),
+    column(14, "fixed", fixed(3)),
+    column(15, "small", decimal(9, 2)),
+    column(16, "middle", decimal(18, 3)),
+    column(17, "large", decimal(38, 10)),
+)
+TYPED_COLUMNS = tuple(field.name for field in EVERY_TYPE.fields if field.name not in ("id", "flag"))
+
+
+def typed(number: int) -> dict[str, Any]:
+    """A value of every type that no other row has, but for the flag."""
+    return {
+        "id": number,
+        "flag": number % 2 == 0,
+        "int": number * 7,
+        "long": number * 2**33,
+        "float": number / 4,
+        "double": number / 3,
+        "date": number * 100,
+        "time": number * 100_000_001,
+        "local": number * 3_000_000_000_007,
+        "moment": number * 5_000_000_000_011,
+        "text": f"ä{number}",
+        "uuid": UUIDValue(int=number << 100 | number),
+        "bytes": bytes([number, 0, 255]),
+        "fixed": bytes([255, number, 0]),
+        "small": decimal_from_unscaled(number * 101, 2),
+        "middle": decimal_from_unscaled(number * 10**14 + 1, 3),
+        "large": decimal_from_unscaled(number * 10**33 + 3, 10),
+    }
 
 
 class Story(msgspec.Struct, frozen=True):
