@@ -16,8 +16,6 @@ from kit.lake import Lake
 from kit.naive_scan import live_entries
 from kit.runtime import no_spark
 
-pytestmark = pytest.mark.deep
-
 NAME = "local.db.events"
 
 
@@ -38,6 +36,7 @@ def rows_of(java: IcebergJava, version: int) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in java.sql(f"SELECT {', '.join(columns)} FROM {NAME}"))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("version", [2, 3])
 def test_java_reads_what_came_back_and_keeps_it_when_it_expires_snapshots(
     lake: Lake, java: IcebergJava, version: int
@@ -61,6 +60,7 @@ def test_java_reads_what_came_back_and_keeps_it_when_it_expires_snapshots(
     assert len(rows_of(java, version)) == len(before) + 10
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [213, 414])
 def test_java_keeps_a_puffin_file_of_which_one_vector_went(lake: Lake, java: IcebergJava, number: int) -> None:
     """Its cleaning deletes the files of entries that are marked as deleted, whatever else is live in them."""

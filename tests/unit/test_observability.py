@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-from pathlib import Path
 
 import yaml
 
@@ -36,8 +35,9 @@ from kit.expired_tables import written_plan
 from kit.job_world import World
 from kit.lake import SCHEMA, events
 from kit.runtime import no_spark
+from kit.shell import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGE = (DOCS / "observability.md").read_text()
 DASHBOARD = json.loads((DOCS / "grafana" / "icekeep.json").read_text())
 RULES = [

@@ -1,7 +1,7 @@
 """Generated histories of rows, in memory: the library's scan has the rows of the model, wherever deletes reach.
 
 A failing history is cut down by hypothesis. What jobs make of such tables is tested with them, what Iceberg Java makes of them
-in `interop/test_generated_row_deletes.py`.
+in `interop/test_row_deletes.py`.
 """
 
 from collections.abc import Sequence

@@ -2,29 +2,40 @@
 
 import gzip
 import json
+from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
+from icekeep.maintenance.compact.job import compact, plan_compact
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.decoder import ManifestDecoder, slow_reads
 from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.scan.report import plan_scan
 from icekeep.planning.transcode import RecordsTask, RecordTarget, live_records
-from icekeep.spec.manifests.structs import ManifestContent
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
 from icekeep.spec.metadata import format_metadata, metadata_to_json, parse_metadata
+from icekeep.spec.reach import own_path
 from icekeep.spec.sorting import SortDirection
 from icekeep.spec.types import LONG, TIMESTAMP, TIMESTAMPTZ
+from kit.beside import FAR_AHEAD_MS
 from kit.cases import thinned
 from kit.columns import column, schema_of
+from kit.deletes import data_files
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, java_manifests, our_entries, our_manifests
 from kit.lake import Lake
-from kit.naive_scan import scan_rows, spec_rows
+from kit.naive_scan import live_entries, scan_rows, spec_rows
 from kit.rows import row_texts, to_wire
+from kit.runtime import no_spark
 
 COLUMNS = """
     id BIGINT NOT NULL COMMENT 'the key', name STRING, amount DECIMAL(9, 2), day DATE, at TIMESTAMP, local TIMESTAMP_NTZ,
@@ -256,3 +267,191 @@ def test_we_read_the_times_before_1970_that_java_writes(java: IcebergJava, lake:
     table = lake.catalog.load(("db", "times"))
     read = spec_rows(scan_rows(table), table.metadata.schema)
     assert row_texts(schema, read) == java.rows("local.db.times")
+
+
+JOB_SPECS = (
+    "",
+    "PARTITIONED BY (kind)",
+    "PARTITIONED BY (bucket(3, id), days(at))",
+    "PARTITIONED BY (truncate(2, kind), months(at))",
+)
+
+
+@pytest.fixture
+def spark(java: IcebergJava, spark_session: SparkSession) -> SparkSession:
+    """Our own Spark; Java's is in a process of its own."""
+    return spark_session
+
+
+def fill(java: IcebergJava, partitioned_by: str, commits: int = 4) -> None:
+    java.sql(
+        "CREATE TABLE local.db.t (id BIGINT NOT NULL, kind STRING, at TIMESTAMP, amount DECIMAL(20, 3), score DOUBLE, "
+        f"place STRUCT<x: FLOAT, tags: ARRAY<STRING>>, counts MAP<STRING, INT>) USING iceberg {partitioned_by} "
+        "TBLPROPERTIES ('format-version' = '2')"
+    )
+    for number in range(commits):
+        java.sql(f"""
+            INSERT INTO local.db.t SELECT id, IF(id % 7 = 3, NULL, concat('k/', id % 2)),
+                timestamp_micros((id % 3) * 3000000000000 - 1), IF(id % 5 = 1, NULL, CAST(id AS DECIMAL(20, 3)) / 7),
+                CASE id % 4 WHEN 0 THEN DOUBLE('NaN') WHEN 1 THEN -0.0D WHEN 2 THEN NULL ELSE id END,
+                IF(id % 6 = 2, NULL, named_struct('x', FLOAT(id), 'tags', array('a', NULL))),
+                IF(id % 5 = 3, NULL, map('k', CAST(id AS INT)))
+            FROM range({number * 20}, {number * 20 + 20}) AS numbers (id)
+        """)
+
+
+def spark_rows(java: IcebergJava) -> Counter[str]:
+    """The rows as Spark reads them, which is another reader than Iceberg's own."""
+    return Counter(repr(sorted(row.items())) for row in java.sql("SELECT * FROM local.db.t"))
+
+
+@pytest.mark.parametrize("partitioned_by", thinned(JOB_SPECS, 2, pytest.mark.deep))
+def test_compaction_of_javas_files_changes_no_row(
+    java: IcebergJava, lake: Lake, spark: SparkSession, partitioned_by: str
+) -> None:
+    """Judged by Iceberg Java: both its readers, and its view of what our commit wrote."""
+    fill(java, partitioned_by)
+    rows, by_spark, files = java.rows("local.db.t"), spark_rows(java), len(java.plan_files("local.db.t"))
+    result = compact(lake.catalog.load(("db", "t")), spark, options={"rewrite-all": "true"})
+    assert result.rewritten_data_files_count == files
+    assert len(java.plan_files("local.db.t")) == result.added_data_files_count < files
+    assert java.rows("local.db.t") == rows
+    assert spark_rows(java) == by_spark
+    table = lake.catalog.load(("db", "t"))
+    assert our_entries(table) == java_entries(java, "local.db.t")
+    assert our_manifests(table) == java_manifests(java, "local.db.t", table)
+    summary = java.inspect("local.db.t", "snapshots")[-1]
+    assert summary["operation"] == "replace"
+    assert dict(summary["summary"])["total-records"] == "80"
+
+
+@pytest.mark.parametrize("partitioned_by", thinned(JOB_SPECS, 2, pytest.mark.deep))
+def test_rewriting_javas_manifests_changes_no_entry(
+    java: IcebergJava, lake: Lake, spark: SparkSession, partitioned_by: str
+) -> None:
+    """Judged by Iceberg Java: live entries with all columns but the status, and rows."""
+    fill(java, partitioned_by)
+    rows, entries = java.rows("local.db.t"), live(java)
+    result = rewrite_manifests(lake.catalog.load(("db", "t")), spark)
+    assert (result.rewritten_manifests_count, result.added_manifests_count) == (4, 1)
+    assert live(java) == entries
+    assert java.rows("local.db.t") == rows
+    table = lake.catalog.load(("db", "t"))
+    assert our_manifests(table) == java_manifests(java, "local.db.t", table)
+
+
+def test_expiring_javas_snapshots_keeps_what_refs_lead_to(java: IcebergJava, lake: Lake, spark: SparkSession) -> None:
+    """Judged by Iceberg Java: rows of every snapshot that is left, and it can go on writing."""
+    fill(java, "PARTITIONED BY (kind)", commits=5)
+    snapshots = [snapshot.snapshot_id for snapshot in lake.catalog.load(("db", "t")).metadata.snapshots]
+    java.sql(f"ALTER TABLE local.db.t CREATE TAG kept AS OF VERSION {snapshots[1]}")
+    java.sql("DELETE FROM local.db.t WHERE id % 2 = 0")
+    rows, tagged = java.rows("local.db.t"), java.rows("local.db.t", snapshot_id=snapshots[1])
+    result = expire_snapshots(lake.catalog.load(("db", "t")), spark, older_than=FAR_AHEAD_MS, retain_last=1)
+    assert result.deleted_data_files_count > 0
+    left = {row["snapshot_id"] for row in java.inspect("local.db.t", "snapshots")}
+    assert left == {snapshots[1], lake.catalog.load(("db", "t")).metadata.current_snapshot_id}
+    assert java.rows("local.db.t") == rows
+    assert java.rows("local.db.t", snapshot_id=snapshots[1]) == tagged
+    java.sql("INSERT INTO local.db.t (id) VALUES (1000)")
+    assert java.rows("local.db.t").total() == rows.total() + 1
+
+
+def test_all_jobs_after_one_another_and_java_between(java: IcebergJava, lake: Lake, spark: SparkSession) -> None:
+    """Judged by Iceberg Java: its own jobs run on what ours left, and ours on what its left."""
+    fill(java, "PARTITIONED BY (kind)")
+    rows = java.rows("local.db.t")
+    compact(lake.catalog.load(("db", "t")), spark, options={"rewrite-all": "true"})
+    java.call("local", "rewrite_manifests", table="db.t")
+    assert java.rows("local.db.t") == rows
+    rewrite_manifests(lake.catalog.load(("db", "t")), spark)
+    java.call("local", "rewrite_data_files", table="db.t", options={"rewrite-all": "true"})
+    assert java.rows("local.db.t") == rows
+    expire_snapshots(lake.catalog.load(("db", "t")), spark, older_than=FAR_AHEAD_MS, retain_last=1)
+    assert java.rows("local.db.t") == rows
+    java.sql("CALL local.system.expire_snapshots(table => 'db.t', older_than => TIMESTAMP '2100-01-01 00:00:00')")
+    assert java.call("local", "remove_orphan_files", table="db.t", dry_run=True) == []
+    assert java.rows("local.db.t") == rows
+
+
+def live(java: IcebergJava) -> Counter[str]:
+    """Live entries but for their status; readable metrics say again what bounds say."""
+    entries: list[dict[str, Any]] = [e for e in java.inspect("local.db.t", "entries") if e["status"] != 2]
+    return Counter(repr({k: v for k, v in e.items() if k not in ("status", "readable_metrics")}) for e in entries)
+
+
+def delete_files(lake: Lake) -> list[DataFile]:
+    files = [entry.data_file for entry in live_entries(lake.catalog.load(("db", "t")))]
+    return [file for file in files if file.content is FileContent.POSITION_DELETES]
+
+
+def statistics_by_partition(java: IcebergJava, lake: Lake) -> list[dict[str, Any]]:
+    """What Java computes for the current snapshot."""
+    java.call("local", "compute_partition_stats", table="db.t")
+    metadata = lake.catalog.load(("db", "t")).metadata
+    [path] = [s.statistics_path for s in metadata.partition_statistics if s.snapshot_id == metadata.current_snapshot_id]
+    return sorted(pq.read_table(urlparse(path).path).to_pylist(), key=repr)
+
+
+def test_deletes_by_spark_are_counted_applied_and_taken_out_with_their_data_files(
+    java: IcebergJava, lake: Lake
+) -> None:
+    """A large file beside keeps the sequence numbers of the partition low, so that these alone would keep every delete file."""
+    java.sql(
+        "CREATE TABLE local.db.t (id BIGINT, text STRING) USING iceberg TBLPROPERTIES ('format-version' = '2', "
+        "'write.delete.mode' = 'merge-on-read')"
+    )
+    for number, rows in enumerate((20_000, *6 * [200])):
+        java.sql(
+            "INSERT INTO local.db.t SELECT /*+ COALESCE(1) */ id, uuid() "
+            f"FROM range({number * 100_000}, {number * 100_000 + rows}) AS numbers (id)"
+        )
+    java.sql("DELETE FROM local.db.t WHERE id % 10 != 0 AND id >= 100000 OR id = 7")
+    table = lake.catalog.load(("db", "t"))
+    deletes = delete_files(lake)
+    assert {file.referenced_data_file for file in deletes} == {None}
+    assert {own_path(file) for file in deletes} == {file.file_path.encode() for file in data_files(table)}
+    # Their sizes are right: nothing but deletes asks.
+    assert plan_compact(table, no_spark, options={"min-file-size-bytes": "0"}).candidate_files_count == 6
+    large = max(file.file_size_in_bytes for file in data_files(table))
+    rows_before = java.rows("local.db.t")
+    options = {"remove-dangling-deletes": "true", "target-file-size-bytes": str(large)}
+    result = compact(table, no_spark, options=options)
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (6, 1)
+    assert result.removed_delete_files_count == 6
+    assert [file.record_count for file in delete_files(lake)] == [1]
+    assert java.rows("local.db.t") == rows_before
+
+
+def test_files_and_deletes_of_partitions_by_fields_in_structs_are_rewritten_and_statistics_of_java_go_on(
+    java: IcebergJava, lake: Lake
+) -> None:
+    """Structs of several depths whose fields have one name; partition statistics are computed from those of before."""
+    java.sql(
+        "CREATE TABLE local.db.t (id BIGINT, a STRUCT<same: STRING, b: STRUCT<same: INT>>, c STRUCT<same: STRING>) USING iceberg "
+        "PARTITIONED BY (a.same, a.b.same, c.same) TBLPROPERTIES ('format-version' = '2', "
+        "'write.delete.mode' = 'merge-on-read', 'write.delete.granularity' = 'partition')"
+    )
+    for start in (0, 24):
+        java.sql(
+            "INSERT INTO local.db.t SELECT id, named_struct('same', string(id % 2), 'b', named_struct('same', int(id % 3))), "
+            f"IF(id % 2 = 0, NULL, named_struct('same', 'x')) FROM range({start}, {start + 24}) AS numbers (id)"
+        )
+    for number in (0, 2, 6, 7):
+        java.sql(f"DELETE FROM local.db.t WHERE id % 24 = {number}")
+    rows, before = java.rows("local.db.t"), statistics_by_partition(java, lake)
+    table = lake.catalog.load(("db", "t"))
+    partitions = {file.partition for file in data_files(table)}
+    assert len(partitions) == 6
+    deletes = rewrite_position_deletes(table, no_spark, options={"rewrite-all": "true"})
+    assert (deletes.rewritten_delete_files_count, deletes.added_delete_files_count) == (4, 3)
+    assert java.rows("local.db.t") == rows
+    result = compact(lake.catalog.load(("db", "t")), no_spark, options={"rewrite-all": "true"})
+    assert result.added_data_files_count == len(partitions)
+    assert java.rows("local.db.t") == rows
+    assert {file.partition for file in data_files(lake.catalog.load(("db", "t")))} == partitions
+    after = statistics_by_partition(java, lake)
+    assert [one["partition"] for one in after] == [one["partition"] for one in before]
+    left = [one["data_record_count"] - one["position_delete_record_count"] for one in before]
+    assert [one["data_record_count"] for one in after] == left
+    assert {(one["data_file_count"], one["position_delete_file_count"]) for one in after} == {(1, 0)}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,8 +39,6 @@ def rendered(chart: Path, directory: Path, **values: Any) -> Mapping[str, Any]:
     return {one["kind"]: one for one in yaml.safe_load_all(done.stdout) if one}
 
 
-pytestmark = pytest.mark.deep
-
 [SHOWN] = [
     values
     for block in blocks(ROOT / "docs" / "schedules.md")
@@ -58,6 +57,7 @@ def container_of(objects):
     return container
 
 
+@pytest.mark.deep
 def test_helm_finds_nothing_wrong(tmp_path):
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(SHOWN))
     done = helm("lint", "--strict", str(CHART), "--kube-version", OLDEST, "--values", str(tmp_path / "values.yaml"))
@@ -65,6 +65,7 @@ def test_helm_finds_nothing_wrong(tmp_path):
     assert "0 chart(s) failed" in done.stdout
 
 
+@pytest.mark.deep
 def test_with_its_own_values_it_makes_a_job_that_runs_once_at_a_time_and_owns_nothing_of_the_node(tmp_path):
     objects = rendered(CHART, tmp_path, configuration=SHOWN["configuration"])
     assert {*objects} == {"ConfigMap", "CronJob", "ServiceAccount"}
@@ -88,6 +89,7 @@ def test_with_its_own_values_it_makes_a_job_that_runs_once_at_a_time_and_owns_no
     assert spec["jobTemplate"]["spec"]["activeDeadlineSeconds"] >= (minutes + 30) * 60
 
 
+@pytest.mark.deep
 def test_only_what_may_get_better_is_tried_again(tmp_path):
     spec = rendered(CHART, tmp_path, **{**SHOWN, "retries": 2})["CronJob"]["spec"]["jobTemplate"]["spec"]
     assert spec["backoffLimit"] == 2
@@ -101,6 +103,7 @@ def test_only_what_may_get_better_is_tried_again(tmp_path):
     }
 
 
+@pytest.mark.deep
 def test_values_reach_what_they_are_for(tmp_path):
     objects = rendered(
         CHART,
@@ -134,6 +137,7 @@ def test_values_reach_what_they_are_for(tmp_path):
         rendered(CHART, tmp_path)
 
 
+@pytest.mark.deep
 def test_the_configuration_is_that_of_the_values_and_no_more(tmp_path):
     objects = rendered(CHART, tmp_path, **SHOWN)
     config = parse_config(objects["ConfigMap"]["data"]["icekeep.yaml"])
@@ -156,6 +160,7 @@ def test_the_configuration_is_that_of_the_values_and_no_more(tmp_path):
     assert "134217728" in text
 
 
+@pytest.mark.deep
 def test_its_command_with_its_environment_looks_at_a_lake(tmp_path: Path):
     lake = Lake(tmp_path)
     table = create_table(lake.catalog, ("db", "sick"), SCHEMA)
@@ -184,3 +189,173 @@ def test_its_command_with_its_environment_looks_at_a_lake(tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     assert "local.db.sick" in done.stdout
+
+
+RECIPE = "docs/deploy/container/Dockerfile"
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+BASE, IMAGE = "localhost/icekeep-base", "localhost/icekeep"
+
+
+class Buildah:
+    """buildah with a store of its own; steps run in a chroot, which needs no rights that a container lacks."""
+
+    def __init__(self, store: Path) -> None:
+        self._words = ["buildah", "--root", str(store / "store"), "--runroot", str(store / "run")]
+        self._environ = {**os.environ, "STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot"}
+
+    def __call__(self, *words: str, cwd: Path | None = None) -> str:
+        told = subprocess.run(
+            [*self._words, *words], capture_output=True, text=True, env=self._environ, cwd=cwd, check=False
+        )
+        assert told.returncode == 0, f"{words}\n{told.stdout[-4000:]}\n{told.stderr[-4000:]}"
+        return told.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("image")
+    buildah = Buildah(directory)
+    make_base(buildah, directory)
+    checkout = directory / "checkout"
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", checkout], check=True)
+    build = ("build", "--pull-never", "--build-arg", f"BASE={BASE}", "--file", RECIPE, "--tag", IMAGE, ".")
+    buildah(*build, cwd=checkout)
+    yield buildah
+    buildah("rmi", "--all", "--force")
+
+
+def make_base(buildah, directory):
+    packages = "--include=python3,python3-pip,ca-certificates"
+    made = ["mmdebstrap", "--quiet", "--variant=minbase", packages, "bookworm", str(directory / "base.tar")]
+    subprocess.run(made, check=True)
+    base = buildah("from", "scratch")
+    buildah("add", "--quiet", base, str(directory / "base.tar"), "/")
+    # A Python of Docker's is nobody's but the image's, and named `python`; behind a proxy its certificates are this machine's.
+    buildah("copy", "--quiet", base, CERTIFICATES, CERTIFICATES)
+    buildah("config", "--env", f"PIP_CERT={CERTIFICATES}", base)
+    buildah("run", base, "--", "sh", "-c", "rm /usr/lib/python3*/EXTERNALLY-MANAGED; ln -s python3 /usr/bin/python")
+    buildah("commit", "--quiet", "--rm", base, BASE)
+
+
+@pytest.fixture
+def run(buildah):
+    """Runs a script of the shell in a container of the image, as its user."""
+    container = buildah("from", "--pull-never", IMAGE)
+    yield lambda script: buildah("run", container, "--", "sh", "-ec", script)
+    buildah("rm", container)
+
+
+@pytest.mark.nightly
+def test_the_image_maintains_tables_as_a_user_without_rights(run):
+    assert run("id -un; pwd").split() == ["icekeep", "/home/icekeep"]
+    assert re.fullmatch(r"icekeep \d+\.\d+\.\d+", run("icekeep --version"))
+    config = "--config playground/icekeep.yaml"
+    run("icekeep demo playground > /dev/null")
+    told = run(
+        f"icekeep compact --table demo.db.small_files {config}; icekeep report --table demo.db.small_files {config}"
+    )
+    assert "status                      done" in told
+    assert "demo.db.small_files" in told
+
+
+@pytest.mark.nightly
+def test_the_image_has_a_spark_that_runs(run):
+    # In a chroot no file says where the name of the machine leads.
+    environ = "SPARK_LOCAL_HOSTNAME=localhost SPARK_LOCAL_IP=127.0.0.1"
+    script = "from icekeep.planning.spark.session import build_session; print(build_session('image').range(7).count())"
+    assert run(f'{environ} python -c "{script}"').splitlines()[-1] == "7"
+
+
+EXAMPLES = ROOT / "docs" / "deploy" / "schedules" / "orchestrators"
+PYTHON = ROOT / ".venv-schedulers" / "bin" / "python"
+STATUSES = (0, 1, 2, 3, 4, 5, 75)
+FAKE = """#!/bin/sh
+echo called >>"$0.calls"
+while [ "$1" != --result-file ]; do shift; done
+echo '{"status": "partial", "result": {"done_jobs_count": 4, "failed_jobs_count": 0}ERROR}' >"$2"
+echo 'looking at tables' >&2
+exit STATUS
+"""
+ERROR = ', "error": {"message": "no answer", "help": "icekeep help unavailable"}'
+
+
+@pytest.fixture(scope="module", params=["dagster", "prefect"])
+def seen(request, tmp_path_factory):
+    """What became of a run for each exit status, and how often it was begun; and a run of icekeep itself."""
+    directory = tmp_path_factory.mktemp("scheduler")
+    lake = Lake(directory)
+    table = create_table(lake.catalog, ("db", "sick"), SCHEMA)
+    for number in range(6):
+        table = append(table, [events(number, 4)])
+    configuration = {
+        "catalogs": {"local": {**lake.properties}},
+        "policies": [{"name": "n", "schedule": "@daily", "match": "local.**", "jobs": {"compact": {}}}],
+    }
+    (directory / "icekeep.yaml").write_text(json.dumps(configuration))
+    programs = {}
+    for status in STATUSES:
+        programs[status] = directory / f"icekeep-{status}"
+        error = ERROR if status in (1, 2, 4, 5, 75) else ""
+        programs[status].write_text(FAKE.replace("STATUS", str(status)).replace("ERROR", error))
+        programs[status].chmod(0o755)
+    real = directory / "icekeep"
+    real.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}/lib" exec "{BIN}/icekeep" "$@"\n')
+    real.chmod(0o755)
+    done = subprocess.run(
+        [
+            str(PYTHON),
+            str(ROOT / "tests" / "kit" / "schedulers_probe.py"),
+            request.param,
+            *map(str, [*programs.values(), real]),
+        ],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory),
+            "DAGSTER_HOME": str(directory),
+            "PYTHONPATH": str(EXAMPLES),
+            "ICEKEEP_CONFIG": str(directory / "icekeep.yaml"),
+            "ICEKEEP_RETRY_SECONDS": "0",
+            "DO_NOT_TRACK": "1",
+        },
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    calls = {status: len(path.with_name(f"{path.name}.calls").read_text().split()) for status, path in programs.items()}
+    return told, {status: told[str(path)] for status, path in programs.items()}, calls, told[str(real)]
+
+
+@pytest.mark.nightly
+def test_only_75_is_tried_again(seen):
+    _, by_status, calls, _ = seen
+    assert {status for status, told in by_status.items() if told["ok"]} == {0}
+    assert calls == {0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 75: 5}
+
+
+@pytest.mark.nightly
+def test_a_failure_says_in_one_line_why(seen):
+    _, by_status, _, _ = seen
+    assert by_status[4]["message"] == "icekeep ended with exit status 4: no answer (icekeep help unavailable)"
+    assert by_status[3]["message"] == "icekeep ended with exit status 3: it is partial"
+
+
+@pytest.mark.nightly
+def test_the_result_is_passed_on(seen):
+    _, by_status, _, real = seen
+    fake, own = ((one.get("result") or one["figures"]["result"])["result"] for one in (by_status[0], real))
+    assert fake["done_jobs_count"] == 4
+    assert (own["done_jobs_count"], own["failed_jobs_count"]) == (1, 0)
+    if "figures" in real:
+        assert real["figures"]["done_jobs_count"] == 1
+        assert "failed_jobs_count" not in real["figures"]
+
+
+@pytest.mark.nightly
+def test_dagster_has_the_job_and_its_schedule(seen):
+    told = seen[0]
+    if "definitions" in told:
+        assert told["definitions"] == {"job": "maintain", "cron": "0 2 * * *"}
