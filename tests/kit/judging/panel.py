@@ -281,7 +281,7 @@ def texts(schema: Schema, answer: Answer) -> Counter[str]:
     return row_texts(schema, (from_trino(struct, row) for row in answer.rows))
 
 
-WORKERS = Path(__file__).with_name("workers")
+WORKER = Path(__file__).with_name("worker.py")
 
 
 def all_judges(trino: Trino) -> list[Judge]:
@@ -303,7 +303,7 @@ def all_judges(trino: Trino) -> list[Judge]:
 
 
 def _by_python(name: str, worker: str, *, has_null_lists: bool = True) -> Judge:
-    command = (ENVIRONMENT / "bin" / "python", WORKERS / f"{worker}_worker.py")
+    command = (ENVIRONMENT / "bin" / "python", WORKER, Path(worker))
     return Judge(name, command, has_null_lists=has_null_lists)
 
 
