@@ -1,21 +1,9 @@
-"""What others do in the middle of a job of ours: they commit when files were rewritten, and before its first swap of metadata.
+"""What others do beside a job of ours: who commits in its middle, and the rows of every snapshot, read by PyArrow alone.
 
-The rows of every snapshot of a table of one schema on the local disk, and where they lie: read by PyArrow alone.
-
-For tests beside other writers: they read hundreds of snapshots, so each file, which never changes, is read once for all of them.
-Rows are tuples of plain values, which writers choose among; `naive_scan` reads any table's head by the library's readers.
-
-A writer that updates rows all the time, in a thread, and a compaction that it gets in the way of as much as it can.
-
-An update deletes rows by position where they are now, and appends their new versions in the same commit. It knows all rows
-after each of its commits; `row_histories`, which have one writer at a time, know those of the end.
-
-Iceberg Java, PyIceberg and we append, delete and overwrite rows of one table at once, each rows of its own.
-
-So the rows after any commit follow from whose commit it is: `Engine.steps` has the rows of an engine after each of its own.
+A job's catalog and listener let others commit when files were rewritten and before the first swap; a thread updates rows all the
+time; or Iceberg Java, PyIceberg and we change rows at once, each rows of its own, so that the rows after any commit follow from
+whose commit it is. Hundreds of snapshots are read, so each file, which never changes, is read once for all of them.
 `row_histories` has one writer at a time, and more that can happen.
-
-Jobs that always find work, for tests in which foreign writers commit beside each of them.
 """
 
 from collections import Counter
@@ -188,7 +176,6 @@ def as_rows(table: pa.Table) -> list[Row]:
 
 
 def as_table(rows: Iterable[Row]) -> pa.Table:
-    """Rows as an Arrow table."""
     rows = list(rows)
     types = (pa.int64(), pa.string(), pa.int32(), pa.string())
     columns = [pa.array([row[n] for row in rows], type_) for n, type_ in enumerate(types)]
@@ -207,17 +194,14 @@ def main_history(metadata: TableMetadata) -> list[Snapshot]:
 
 
 def rows_by_our_scan(table: Table, spark: SparkSession, snapshot: Snapshot) -> Rows:
-    """A snapshot's rows by the library's own scan."""
     return Counter(as_rows(arrow_table(scan(table, spark, snapshot_id=snapshot.snapshot_id))))
 
 
 def rows_by_pyiceberg(table: Any, snapshot: Snapshot) -> Rows:
-    """A snapshot's rows by PyIceberg, from its own table."""
     return Counter(as_rows(table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()))
 
 
 def rows_by_java(java: Any, name: str, snapshot: Snapshot) -> Rows:
-    """A snapshot's rows by Iceberg Java's own reader."""
     answer = java.read(name, True, snapshot.snapshot_id)
     assert [field["name"] for field in answer["schema"]["fields"]] == NAMES
     return Counter(map(tuple, answer["rows"]))
@@ -241,14 +225,12 @@ class RowWriter:
         self.reader = HistoryReader(table)
 
     def look(self) -> Seen:
-        """The table's rows now."""
         self.table = self.table.catalog.load(self.table.identifier)
         metadata = self.table.metadata
         assert metadata.current_snapshot is not None
         return self.reader.seen(metadata, metadata.current_snapshot)
 
     def delta(self, seen: Seen, deleted: Sequence[Place], added: Sequence[Row]) -> RowDelta:
-        """Delete rows where they were seen, and add others."""
         start = seen.snapshot.snapshot_id
         files = new_data_files(self.table, as_table(added)) if added else ()
         change = RowDelta(added=files, starting_snapshot_id=start)
@@ -317,7 +299,6 @@ class Updater:
         self._check()
 
     def release(self) -> None:
-        """Let it go on."""
         with self._condition:
             self._is_held = False
             self._condition.notify_all()
@@ -339,7 +320,6 @@ class Updater:
                 self._condition.notify_all()
 
     def _update(self) -> None:
-        """One update, planned once more if it was refused."""
         for attempt in range(2):
             seen = self._writer.look()
             assert seen.rows == self._rows, "other rows than before, and nobody has changed any"
@@ -622,5 +602,4 @@ COMMON: Mapping[str, Work] = {
 
 
 def sorting(order: str) -> Work:
-    """A compaction of all files in an order of rows."""
     return lambda *table, **more: compact(*table, sort_order=order, options=ALL, **more)

@@ -1,8 +1,6 @@
-"""A browser without a window that opens a page as a person has it: a width, light or dark; and says what went wrong in it.
+"""A browser without a window that opens a page as a person has it, and a page as a reader of HTML takes it.
 
-It is spoken to in Chrome's DevTools protocol through a pair of pipes, a JSON text and a zero byte at a time.
-
-A page as a reader of HTML takes it: what opens and closes, what it says, where it leads.
+The browser is spoken to in Chrome's DevTools protocol through a pair of pipes, a JSON text and a zero byte at a time.
 """
 
 import base64
@@ -43,7 +41,6 @@ class Browser:
 
     @property
     def requests(self) -> list[str]:
-        """The addresses that it asked for."""
         return [*self._requests.values()]
 
     def open(self, page: Path | str, *, width: int, height: int = 900, is_dark: bool = False) -> None:
@@ -66,7 +63,6 @@ class Browser:
         self._await_load()
 
     def ask(self, expression: str) -> Any:
-        """The value of an expression in the page's language."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")

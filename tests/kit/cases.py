@@ -1,7 +1,4 @@
-"""The cases of a test: lists of them in one item, and how many are generated, which `--cases` multiplies.
-
-Choices by lot that follow from a number: the same in every run, so that a test that failed can be run again.
-"""
+"""The cases of a test: lists of them in one item, how many are generated (`--cases`), and choices that follow from a number."""
 
 import functools
 import inspect

@@ -1,7 +1,4 @@
-"""Small tables for tests of catalogs, and a race between processes for one table's pointer.
-
-Processes that append to one table at the same time, and what must be true of the table afterwards.
-"""
+"""Small tables for tests of catalogs, and races between processes: for one table's pointer, or to append to one table."""
 
 import multiprocessing
 import re
@@ -56,7 +53,6 @@ def set_counter(value: int | str) -> list[SetProperties]:
 
 
 def add_snapshot(snapshot_id: int, sequence_number: int = 1) -> list[AddSnapshot]:
-    """The updates of a commit that adds a snapshot which nobody reads."""
     return [
         AddSnapshot(
             Snapshot(
@@ -187,13 +183,11 @@ class Race:
         self._processes: list[Any] = []
 
     def start(self, run: Callable[..., None], *arguments: Any) -> None:
-        """Run a function of this module in a process; its last argument is the barrier."""
         process = self._context.Process(target=run, args=(*arguments, self._barrier), daemon=True)
         process.start()
         self._processes.append(process)
 
     def meet(self) -> None:
-        """Wait for the others."""
         self._barrier.wait(MEETING_TIMEOUT_S)
 
     def finish(self) -> None:
@@ -222,7 +216,6 @@ def append_in_step_by_pyiceberg(properties: dict[str, str], writer: str, commits
 
 
 def row(writer: str, number: int) -> pa.Table:
-    """One row."""
     return pa.table({"writer": [writer], "number": [number]}, schema=RACE_SCHEMA)
 
 
@@ -232,7 +225,6 @@ def rows_of(writers: Mapping[str, int]) -> Counter[tuple[str, int]]:
 
 
 def as_rows(table: pa.Table) -> Counter[tuple[str, int]]:
-    """Rows as a multiset."""
     return Counter((record["writer"], record["number"]) for record in table.to_pylist())
 
 

@@ -1,7 +1,4 @@
-"""A `ManifestReader` that shares work out as Spark does, in this process: each share pickled, on its own, elsewhere.
-
-Changes that interfere, and a listener that remembers: for tests of commits.
-"""
+"""Changes that interfere, a listener that remembers, and a `ManifestReader` that shares work out as Spark does."""
 
 import io
 import pickle

@@ -1,7 +1,4 @@
-"""Tables in memory whose entries and files are checked: damaged by commits that look at nothing, and judged by a slow rule.
-
-Small tables whose delete files are checked, and delete files with rows that no writer would write.
-"""
+"""Tables in memory whose entries and delete files are checked: damaged by commits that look at nothing, judged by a slow rule."""
 
 import pickle
 from collections import Counter, defaultdict

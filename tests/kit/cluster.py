@@ -1,7 +1,4 @@
-"""Tables in a store beside a cluster, with work for every job, and what must be true of them after each.
-
-Every job with arguments that give it work on a `ClusterTable`, and what shows that it was done.
-"""
+"""Tables in a store beside a cluster, every job with work for it, and what must be true of the tables after each."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -72,7 +69,6 @@ class ClusterTable:
 
     @property
     def table(self) -> Table:
-        """As it is now."""
         return self._catalog.load(self.identifier)
 
     @property

@@ -1,8 +1,6 @@
-"""Damage to metadata files, by the class of the fault that it makes; each raises `CannotDamageError` where it cannot.
+"""All damage that there is, by the class of the fault that it makes: what else is reported beside it, and what `repair` corrects.
 
-Damage to manifest lists, manifests, and what they name, by the class of the fault that it makes.
-
-All damage that there is, by the class of the fault that it makes: what else is told beside it, and what `repair` mends.
+Each raises `CannotDamageError` where a table has nothing to be damaged so.
 """
 
 import struct

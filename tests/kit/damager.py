@@ -1,8 +1,7 @@
 """Spoils files of a table behind everybody's back, as other tools, disks and people do: metadata, lists, manifests, data.
 
-All is done on the files as they are, by fastavro and JSON alone, so that tables of any engine can be spoilt.
-
-Tables whose compacted files are lost, for tests of what can be put back: made without Spark, and told apart by rows.
+All is done on the files as they are, by fastavro and JSON alone, so that tables of any engine can be spoilt; also tables whose
+compacted files are lost, for tests of what can be put back.
 """
 
 import io
@@ -65,11 +64,9 @@ class Damager:
     # Files
 
     def read(self, location: str) -> bytes:
-        """A file's bytes."""
         return self._storage.read(location)
 
     def write(self, location: str, data: bytes) -> None:
-        """Put bytes in the place of a file, or where none is."""
         files = self._memory()
         if files is None:
             self._path(location).write_bytes(data)
@@ -78,7 +75,6 @@ class Damager:
             files[canonical(location)] = (data, files.get(canonical(location), (b"", 0))[1])
 
     def remove(self, location: str) -> None:
-        """Remove a file."""
         files = self._memory()
         if files is None:
             self._path(location).unlink()
@@ -112,7 +108,6 @@ class Damager:
     # Metadata
 
     def metadata(self) -> Record:
-        """The metadata file's JSON."""
         found: Record = json.loads(unpacked(self.read(self.location)))
         return found
 
@@ -123,7 +118,6 @@ class Damager:
         self.write(self.location, json.dumps(document).encode())
 
     def head(self) -> Record | None:
-        """The current snapshot."""
         document = self.metadata()
         current = document.get("current-snapshot-id")
         return next((s for s in document.get("snapshots", []) if s["snapshot-id"] == current), None)
@@ -131,12 +125,10 @@ class Damager:
     # Lists and manifests
 
     def rows(self) -> list[Record]:
-        """The rows of the current snapshot's manifest list."""
         head = self.head()
         return [] if head is None or "manifest-list" not in head else self.records(head["manifest-list"])
 
     def records(self, location: str) -> list[Record]:
-        """The records of an Avro file."""
         reader = fastavro.reader(io.BytesIO(self.read(location)))
         return [record for record in reader if isinstance(record, dict)]
 
@@ -157,7 +149,6 @@ class Damager:
         self.write(location, out.getvalue())
 
     def edit_rows(self, change: Callable[[list[Record]], object]) -> None:
-        """Change the rows of the current snapshot's manifest list."""
         head = self.head()
         assert head is not None
         self.edit_avro(head["manifest-list"], change)
@@ -220,11 +211,9 @@ class Damager:
         return self.entry(POSITION_DELETES, is_vector)
 
     def edit_file(self, place: Place, **values: Any) -> None:
-        """Change what an entry says of its file."""
         self.edit_entry(place, lambda entry: entry["data_file"].update(values))
 
     def edit_entry(self, place: Place, change: Callable[[Record], object]) -> None:
-        """Change an entry."""
         self.edit_manifest(place.manifest, lambda entries: change(entries[place.index]))
 
 
@@ -249,7 +238,6 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, table: Table, ref: str = "main") -> "Rows":
-        """The rows as they are now."""
         lineage = lineage_of(table) if table.metadata.format_version == 3 else None
         return cls(scanned_rows(table, ref), naive_rows(table), lineage)
 
@@ -292,7 +280,6 @@ def rewritten(by: ByIcekeep, *parts: Sequence[int], **facts: Any) -> ByIcekeep:
 
 
 def rewritten_files(table: Table) -> list[DataFile]:
-    """The live data files that a rewrite wrote, by path."""
     by = {s.snapshot_id for s in table.metadata.snapshots if (s.summary or {})["operation"] == REWRITE}
     live = {entry.data_file.file_path for entry in live_entries(table) if entry.snapshot_id in by}
     return [file for file in data_files(table) if file.file_path in live]

@@ -1,7 +1,4 @@
-"""Data files in a store: written as icekeep writes them, or put there as bytes of another writer; and read back.
-
-What may go wrong with rows when they are written anew, one fault at a time; `row_texts` says which rows are the same.
-"""
+"""Data files in a store, written and read back, and what may go wrong with rows when they are rewritten, one fault at a time."""
 
 import copy
 import math

@@ -1,9 +1,4 @@
-"""Row-level deletes for tests, made of the library's own parts: what another engine's writer would commit.
-
-Delete files of tables in memory: named and described, never written.
-
-Row-level deletes that are really written and committed, as another engine's writer would do it.
-"""
+"""Row-level deletes as another engine would commit them: delete files that are described alone, and such as are written."""
 
 import io
 from collections import defaultdict

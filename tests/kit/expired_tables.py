@@ -1,7 +1,4 @@
-"""Tables in memory with something to expire, and the jobs run on them without Spark.
-
-Runs that have removed files, made step by step without the jobs: a commit, a plan on disk, and the files in the trash.
-"""
+"""Tables in memory with something to expire, and runs that have removed files, made step by step without the jobs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,8 +1,7 @@
 """A world for the command line in which nothing is real but the command line: jobs, tables and Spark that only remember.
 
-`cli.main` and `JobRun` name what they run by import strings; those of `JOBS` and `SEAMS` lead here.
-
-What commands print, held against the schema that `icekeep schema` prints.
+`cli.main` and `JobRun` name what they run by import strings; those of `JOBS` and `SEAMS` lead here. What commands print is held
+against the schema that `icekeep schema` prints.
 """
 
 import json

@@ -1,10 +1,8 @@
-"""Random filters over small columns, rows that hit them, and the statistics that a writer would keep of such rows.
+"""Random filters over small columns, rows that hit them, the statistics that a writer would keep of such rows; also PyIceberg's.
 
 Values come from small pools around zero and around the ends of types, so that literals, rows and partitions meet. The
-truth of a filter is told twice here, once as SQL has it and once with null unequal to everything, both of unbound trees
+truth of a filter is worked out twice here, once as SQL has it and once with null unequal to everything, both of unbound trees
 and without the code under test.
-
-The filters, specs and statistics of `kit.filters` as PyIceberg's, to ask it the same questions.
 """
 
 import json

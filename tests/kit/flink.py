@@ -1,11 +1,8 @@
 """Flink as an engine that writes and reads beside icekeep: one long-lived process with a cluster of its own in it.
 
 `make flink-env` makes what it needs; `java_flink` is the program. A job reads rows that a test gives it and commits when the
-test says so, with a checkpoint. Tables are named `catalog.namespace.table`.
-
-Tables that a Flink job writes all the time, beside icekeep's jobs, with a plain model of their rows.
-
-Every row that the job is given follows from a number. The model is a dictionary: the last row of each key.
+test says so, with a checkpoint. Tables are named `catalog.namespace.table`. `FlinkTable` has a job that writes, and a
+plain model of its rows: the last row of each key.
 """
 
 import datetime

@@ -1,10 +1,7 @@
-"""Histories of rows that Iceberg Java carries out by its own writers; columns and partition fields are changed by icekeep.
+"""Sound tables of three engines on the local disk: each is made once, spoilt as often as a test likes, and put back.
 
-Histories of rows that PyIceberg carries out by its own writers; columns and partition fields are changed by icekeep.
-
-It deletes rows by writing files anew, and writes Parquet alone, in format versions 1 and 2.
-
-Sound tables of three engines on the local disk: each is made once, spoilt as often as a test likes, and put back.
+Iceberg Java and PyIceberg carry out histories of rows by their own writers; columns and partition fields are changed by icekeep.
+PyIceberg deletes rows by writing files anew, and writes Parquet alone, in format versions 1 and 2.
 """
 
 import json

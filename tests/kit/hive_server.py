@@ -1,10 +1,8 @@
-"""The server's side of thrift's SASL transport, with tickets of `fake_puresasl`.
-
-A Hive metastore on this machine: its thrift protocol over a socket, over entries in memory.
+"""A Hive metastore on this machine: its thrift protocol over a socket, over entries in memory.
 
 Only what a catalog of Iceberg tables asks for, of two releases: 4.0.1, which compares pointers and has no `get_table` any more,
 which PyIceberg calls, and older ones (`compares` is false). Locks are real: one holder a table, others wait. `fail` names a call
-that fails once, before or after it took effect, or is kept back (`late`).
+that fails once, before or after it took effect, or is kept back (`late`). It may ask for tickets of `fake_puresasl`.
 """
 
 import copy

@@ -1,14 +1,7 @@
-"""A process beside the tests that answers each line with one line: how foreign software is asked.
+"""Iceberg Java, the reference, as a judge, and other programs as processes that answer each line with one line.
 
-Iceberg Java, the reference, as a judge: one long-lived process with a Spark of its own opens the catalogs that we do.
-
-`make java-env` makes what it needs. Its tables are named `catalog.namespace.table`.
-
-Options of JVMs that tests talk to by lines: they compile little, for long, and warn where nobody takes it for an answer.
-
-A Java program of one source file as a process beside the tests: it says when it is ready, and ends with its standard input.
-
-Iceberg Java as a REST server, in a process of its own with a catalog of its own.
+One long-lived process with a Spark of its own opens the catalogs that we do. `make java-env` makes what it needs. Its tables are
+named `catalog.namespace.table`.
 """
 
 import atexit

@@ -1,12 +1,7 @@
-"""Tables whose rows Iceberg Java deletes, by every kind of delete file; and their rows as Java reads them.
+"""Tables whose rows Iceberg Java deletes, by every kind of delete file: who is deleted how, and the ids of the rows left.
 
-Iceberg's own writers make the files (`java_judge/RowDeletes.java`). `java_delete_stories` has the tables.
-
-The rows of the tables that Java's stories tell of (`java_delete_stories`): what a row is follows from its number, its id.
-
-They are chosen by hand, so that each delete of a story hits rows with null, NaN or a zero. No oracle: a story says what is left.
-
-The stories of `java_row_deletes`: by name, who is deleted how, and the ids of the rows that are left.
+Iceberg's own writers make the files (`java_judge/RowDeletes.java`). What a row is follows from its id; all are chosen by hand, so
+that each delete of a story hits rows with null, NaN or a zero.
 """
 
 import math
@@ -61,12 +56,10 @@ class JavaTable:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata's JSON, now."""
         return self.java.metadata(self.name)
 
     @property
     def schema(self) -> Schema:
-        """The current schema."""
         metadata = self.metadata
         return next(
             schema_from_json(schema)
@@ -87,7 +80,6 @@ class JavaTable:
         return self.java.sql(text.format(t=self.name))
 
     def alter(self, change: str) -> None:
-        """`ALTER TABLE`."""
         self.sql(f"ALTER TABLE {{t}} {change}")
 
     def add_column(self, name: str, type_: str, default: Any) -> None:

@@ -1,7 +1,4 @@
-"""Generated tables for Iceberg Java and us: schemas, specs and rows; and what each of us says that a table consists of.
-
-A table before and after its compaction, as we, Iceberg Java and, where it can, PyIceberg read it.
-"""
+"""Generated tables for Iceberg Java and us, and what each of us, and where it can PyIceberg, says that a table consists of."""
 
 import json
 import struct

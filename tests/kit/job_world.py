@@ -1,6 +1,6 @@
 """A small real table in memory for the contracts of jobs: cheap to copy, and every call to store and catalog can be spoilt.
 
-A catalog of small tables in memory, policies as text, and in the place of jobs something that notes what was asked of it.
+Fleets are catalogs of such tables, with something in the place of jobs that notes what was asked of it.
 """
 
 import threading
@@ -93,7 +93,6 @@ class World:
 
     @property
     def table(self) -> Table:
-        """The table as it is now."""
         return self.catalog.load(EVENTS)
 
     def append(self, *numbers: int, month: int = 1, rows: int = ROWS_A_FILE) -> Table:
@@ -119,7 +118,6 @@ class World:
             return None
 
     def rows(self, ref: str = "main") -> Counter[str]:
-        """What a scan gives."""
         return multiset(read_table(self.table, ref=ref))
 
     def lost_files(self) -> set[str]:

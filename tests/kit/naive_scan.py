@@ -1,9 +1,7 @@
-"""The rows of a table's head as one process reads them: every live file, less what vectors and position deletes remove.
+"""A table's rows and health as one process reads them: every live file and every entry, slow and plain.
 
-Slow and plain, for tests to compare with. Equality deletes are not applied, so that rows that are right here need none. Files
-are decoded by the library's own readers, which know every format and evolved schemas; `snapshot_rows` reads by PyArrow alone.
-
-What health says of a table, held against a naive look at every entry, and against the plans of jobs.
+Rows are less what vectors and position deletes remove; equality deletes are not applied, so that rows that are right here need
+none. Files are decoded by the library's own readers, which know all formats and evolved schemas; `beside` reads by PyArrow alone.
 """
 
 import math

@@ -1,9 +1,4 @@
-"""An S3 server on this machine for tests: moto's, one request at a time, and a test may stand between it and the client.
-
-An S3 server as fixtures for a `conftest.py`: it is started once for all tests of a process.
-
-AWS Glue on this machine, as moto makes it, over HTTP.
-"""
+"""S3 and Glue on this machine, moto's, one request at a time; a test may stand between the store and its client."""
 
 import logging
 import socket
@@ -69,7 +64,6 @@ class ObjectStore:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was asked for and what was seen."""
         self.requests: list[Request] = []
         self.ignores_conditions = False
         self.ended_keys: set[str] = set()
@@ -79,13 +73,11 @@ class ObjectStore:
         self._busy_every, self._stalled_every, self._stall_ms = 0, 0, 0
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def new_bucket(self) -> str:
-        """Make an empty bucket; returns its name."""
         name = f"bucket-{next(_numbers)}"
         self.client.create_bucket(Bucket=name)
         self.requests.clear()
@@ -100,7 +92,6 @@ class ObjectStore:
         return {"s3.endpoint": self.endpoint, **KEYS, **more}
 
     def keys(self, bucket: str) -> list[str]:
-        """The names of all objects, as another client sees them."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
         return [item["Key"] for page in pages for item in page.get("Contents", ())]
 
@@ -287,7 +278,6 @@ class CutAnswers:
         self._server, self.endpoint = _served(Handler)
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -311,7 +301,6 @@ class GoogleStore:
         self._server, self.endpoint = _served(Handler)
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -360,7 +349,6 @@ class GlueServer:
 
 
 def glue_properties(endpoint: str, warehouse: str) -> dict[str, str]:
-    """What a catalog is opened with."""
     return {
         "type": "glue",
         "glue.endpoint": endpoint,
@@ -373,7 +361,6 @@ def glue_properties(endpoint: str, warehouse: str) -> dict[str, str]:
 
 
 def entry_of(catalog: Any, identifier: Identifier) -> dict[str, Any]:
-    """What Glue has of a table."""
     database, name = identifier
     entry: dict[str, Any] = catalog._client().glue.get_table(DatabaseName=database, Name=name)["Table"]
     return entry

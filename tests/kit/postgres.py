@@ -1,7 +1,4 @@
-"""A private PostgreSQL server for tests: made in a directory of its own, on loopback, gone with the tests.
-
-Many processes that write their runs into one database at once.
-"""
+"""A private PostgreSQL server, on loopback, gone with the tests; and many processes that write their runs into one database."""
 
 import multiprocessing
 import os
@@ -49,7 +46,6 @@ class Postgres:
         return f"postgresql://test:test@127.0.0.1:{self.port}/{name}"
 
     def query(self, uri: str, statement: str) -> list[list[str]]:
-        """The rows of a statement as text, by PostgreSQL's own client."""
         out = self._run("psql", uri, "--no-align", "--tuples-only", "--field-separator", "\t", "--command", statement)
         return [line.split("\t") for line in out.splitlines()]
 
@@ -63,7 +59,6 @@ class Postgres:
         self._run("psql", uri, *quiet, "--file", str(copy))
 
     def close(self) -> None:
-        """Stop the server and remove what it left."""
         self._run("pg_ctl", "--pgdata", self._data, "--mode", "immediate", "--wait", "stop")
         shutil.rmtree(self._home, ignore_errors=True)
 

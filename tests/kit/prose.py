@@ -1,8 +1,7 @@
 """Prose in Markdown wrapped at one width: `python -m kit.prose FILE...` in `tests/` wraps files anew, in place.
 
-Code, tables, headings and pictures stay as they are. A line is never broken within a code span or the address of a link.
-
-The page docs/faults.md, written from the classes of faults: `python -m kit.prose` in `tests/` rewrites it.
+Code, tables, headings and pictures stay as they are. A line is never broken within a code span or the address of a link. Without
+a file it writes docs/faults.md from the classes of faults.
 """
 
 import re
@@ -92,7 +91,6 @@ _LEVELS = {
 
 
 def fault_page() -> str:
-    """The page's text."""
     parts = [_HEAD]
     for level, title in _LEVELS.items():
         rows = [_row(one) for number, one in sorted(CLASSES.items()) if number // 100 == level]

@@ -1,8 +1,7 @@
-"""Random filters and statistics, true, damaged and absurd, from a seed: what the evaluator is compared on with its reference.
-
-The evaluator on objects as it was before there was one for one file and for many: the oracle of `test_prune.py`.
+"""The oracle of pruning: an evaluator on objects, one file at a time, and random filters and statistics to compare it on.
 
 A file that is pruned wrongly is a row lost, so what decides it is compared with rules that were written apart from it.
+Statistics are true, damaged or absurd.
 """
 
 import math

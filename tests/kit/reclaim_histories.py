@@ -1,17 +1,10 @@
-"""A store in memory that takes locations of the local disk, which have more spellings than others.
-
-A table in memory of which every file is really there, for `reclaim_histories`: its files, their names and their partitions.
-
-A name is a place, and a place has many spellings. All choices are those of `lot`.
-
-Steps of generated histories that change no file: branches and tags, statistics, partitioning, schema and format version.
-
-Generated histories of the files of a table in memory, for tests of what may be deleted: each that metadata names is there.
+"""Generated histories of the files of a table in memory, for tests of what may be deleted: each that metadata names is there.
 
 Their level is files and what leads to them; no file has rows, which `row_histories` are about. A history is a list of steps,
 each a kind and a number by which to choose, so that a failing one can be cut down step by step. By turns files are added,
 replaced, deleted by rows, put back under another name or spec; references and staged snapshots come and go; and schema,
-partitioning and statistics change. All through the commit library, as jobs and engines do it.
+partitioning and statistics change. All through the commit library, as jobs and engines do it. A name is a place, and a place has
+many spellings. All choices are those of `lot`.
 """
 
 from collections import Counter

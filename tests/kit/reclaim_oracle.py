@@ -1,11 +1,7 @@
-"""Which snapshots and references a retention policy expires, worked out anew from the rules: slow, one snapshot at a time.
-
-It reads a metadata document as JSON and shares no code with the library.
-
-What an expiration may delete, worked out anew: a plain set computation over all metadata, slow and without a short cut.
+"""What an expiration may delete, worked out anew: a plain set computation over all metadata, slow and without a short cut.
 
 It reads metadata as JSON and manifests with fastavro, compares names of files by a rule of its own, and shares no code with
-the library. Which snapshots go is asked of `kit.reclaim_oracle`.
+the library; nor does the rule of which snapshots and references a retention policy expires, one snapshot at a time.
 """
 
 import io

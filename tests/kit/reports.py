@@ -1,8 +1,6 @@
-"""Reports made of values alone, for tests of how they are shown: a table with all that a table can have, and one with nothing.
+"""Reports made of values alone, and the picture of one in the README: `python -m kit.reports` in `tests/` makes it anew.
 
-The picture of a report in the README: `python -m kit.reports` in `tests/` makes it anew.
-
-Its tables are metadata alone: they have files of the sizes of a real lake that nobody has written, as a report opens none.
+The picture's tables are metadata alone: they have files of the sizes of a real lake that nobody has written.
 """
 
 import tempfile

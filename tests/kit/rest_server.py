@@ -1,14 +1,9 @@
-"""What a server of Iceberg's REST protocol says of itself, and of a table that is not there yet.
-
-A server of Iceberg's REST protocol on this machine, which loses, delays and doubles commits when it is told to.
+"""A server of Iceberg's REST protocol on this machine, which loses, delays and doubles commits when it is told to.
 
 Requirements and updates are checked and applied by PyIceberg's models, as a server of another make would; tables are
 metadata files on the local disk and a dictionary of pointers. Like Java's, it applies a commit whose requirements hold to
-whatever is current, and drops references to removed snapshots in silence.
-
-What a server asks of those who log in: OAuth2's client credentials, or AWS's signatures, worked out anew by the rules.
-
-A REST server that hands out keys for its tables' files, and a store that takes each of them for a while only.
+whatever is current, and drops references to removed snapshots in silence. It can ask for OAuth2's client credentials or AWS's
+signatures, worked out anew by the rules, and hand out keys for its tables' files.
 """
 
 import hashlib

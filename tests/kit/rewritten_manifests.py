@@ -1,12 +1,7 @@
-"""Rewrites of manifests as the job plans them: new manifests are written, and wait to be listed.
+"""Rewrites of manifests: staged as the job plans them, run on tables in memory, and what must hold after them.
 
-What a table's manifests hold, told by three readers that share no code: ours, PyIceberg's and Iceberg Java's.
-
-An entry is its JSON with every field after inheritance, but for the status; entries are compared as a multiset.
-
-Tables in memory whose manifests are rewritten: builders, the job without Spark, and what must hold after it.
-
-Manifests in memory whose entries travel as records, and what those records should be.
+What manifests hold is told by three readers that share no code, ours, PyIceberg's and Iceberg Java's: an entry is its JSON with
+every field after inheritance, but for the status; entries are compared as a multiset.
 """
 
 import datetime

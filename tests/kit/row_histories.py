@@ -1,12 +1,10 @@
-"""Generated histories of the rows of a table, with a model that says which rows are left (`row_model`).
+"""Generated histories of the rows of a table, with a model that says which rows are left (`rows.RowModel`).
 
 A history is a list of steps, each a kind and a number by which to choose, so that a failing one can be cut down step by step:
 rows are appended, in Parquet, ORC or Avro; deleted by position, by vector or by their values, perhaps with others that take
-their places; and a column or a partition field is changed. Who carries the steps out is an interpreter: icekeep
-(`our_histories`), in memory or on disk, or Iceberg Java (`java_histories`). Histories of files, whose rows nobody reads, are
-another level: `reclaim_histories` and the simulation.
-
-Histories of rows that icekeep carries out by its own writers, on the storage of any catalog: in memory or on disk.
+their places; and a column or a partition field is changed. Who carries the steps out is an interpreter: icekeep, in memory or on
+disk, or Iceberg Java and PyIceberg (`foreign_tables`). Histories of files, whose rows nobody reads, are another level:
+`reclaim_histories` and the simulation.
 """
 
 from collections import Counter

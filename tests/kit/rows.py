@@ -1,20 +1,13 @@
-"""Values and filters on their way to Iceberg Java and back, as JSON that says the same on both sides.
+"""Rows apart from any table: as texts that can be compared, as JSON for Iceberg Java and back, and which of them should be left.
 
 With the type known, a value is: a bool, whole number or text as itself; a date in days, a time in microseconds, a
-timestamp in micro- or nanoseconds; a float or double as the bits of a double (NaN is NaN, and -0.0 is not 0.0); a
-decimal as its plain digits; bytes in hexadecimal; a struct as the list of its fields' values; a list; a map as pairs in
-the order of their keys' JSON. `java_judge/Wire.java` is the other side. What Spark gives has no such type: there, what
-JSON has not is `{kind: text}`.
+timestamp in micro- or nanoseconds; a float or double as the bits of a double (NaN is NaN, and -0.0 is not 0.0: so equality
+deletes compare); a decimal as its plain digits; bytes in hexadecimal; a struct as the list of its fields' values; a list; a map
+as pairs in the order of their keys' JSON. `java_judge/Wire.java` is the other side. What Spark gives has no such type: there,
+what JSON has not is `{kind: text}`. `lake.multiset` counts rows of Arrow tables whose Iceberg schema nobody has at hand.
 
-Rows made comparable: each is a text that follows from the types of its columns, and is counted.
-
-NaN equals NaN, -0.0 is not 0.0, and a decimal is its digits: so equality deletes compare, and so Iceberg Java tells its rows
-(`java_values`). `lake.multiset` counts rows of Arrow tables whose Iceberg schema nobody has at hand.
-
-Which rows a table should have: a list of rows, and what each change does to it. No file is read here.
-
-A row has its values by the ids of columns, so that names and types may change. It lies in a place, a partition of a spec,
-which follows from its values when it is appended; an equality delete is for the rows of one place, or for all.
+A row of the model has its values by the ids of columns, so that names and types may change. It lies in a place, a partition of a
+spec, which follows from its values when it is appended; an equality delete is for the rows of one place, or for all.
 """
 
 import datetime

@@ -1,16 +1,8 @@
-"""A test run that ends in time: `--seed` says in which order the files run, `--minutes` when no further test begins.
+"""How tests are run: in which order and for how long, on which worker, and where their seconds went.
 
-Nights have other seeds, so what one did not reach another does. What was not reached is printed.
-
-Where the seconds of a test run go, printed at its end: by folder, by need, by fixture, and the slowest tests.
-
-Under pytest-xdist every worker measures, and the controller adds up and prints.
-
-Which worker of pytest-xdist runs a test: tests of one engine share a worker, so that the engine is started once.
-
-With `--dist loadgroup`. Two workers with a JVM each, or three, take each other's time on two cores.
-
-Work shared out to processes, as much of it as fits into some minutes.
+`--seed` says in which order the files run, `--minutes` when no further test begins; nights have other seeds, so what one did not
+reach another does. Tests of one engine share a worker of pytest-xdist (`--dist loadgroup`), so that the engine is started once:
+two workers with a JVM each take each other's time on two cores.
 """
 
 import multiprocessing

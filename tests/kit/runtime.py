@@ -1,9 +1,4 @@
-"""A world without surprises: a clock that only sleeping moves, identifiers and chances that are the same in every run.
-
-Sources of Spark sessions, with limits that tests choose.
-
-In the place of a session, where little is to be done.
-"""
+"""A world without surprises: a clock that only sleeping moves, the same identifiers in every run, Spark by limits of a test."""
 
 import hashlib
 import uuid

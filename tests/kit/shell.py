@@ -1,7 +1,4 @@
-"""Jobs as an operator runs them: processes, with a configuration file, on a real table.
-
-Logging as it was before: the command line sets it up for a process that is its own.
-"""
+"""Jobs as an operator runs them: processes, with a configuration file, on a real table."""
 
 import io
 import json
@@ -34,7 +31,6 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def json(self) -> Any:
-        """Standard output, which must be exactly one JSON object."""
         return json.loads(self.out)
 
     @property

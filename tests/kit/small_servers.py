@@ -1,9 +1,4 @@
-"""A server on this machine that takes what is sent to it, refuses it, or never answers.
-
-A server of mail on this machine, as small as SMTP allows: it takes what it is sent, and keeps it.
-
-A TCP proxy in front of a server: when a client sends given bytes, it loses the request or the answer, waits, or is gone.
-"""
+"""Servers as small as can be: of HTTP, of mail, and a TCP proxy that loses requests or answers, waits, or is gone."""
 
 import json
 import selectors
@@ -152,7 +147,6 @@ class TcpProxy:
         return self._marker is not None
 
     def close(self) -> None:
-        """Accept no more; connections that stand go on."""
         # Closing alone does not end an accept that waits.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

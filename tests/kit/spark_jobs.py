@@ -1,7 +1,4 @@
-"""The Spark jobs that a session has run, as its own status store has them.
-
-How often tasks work out the rows of a DataFrame, told by the tasks themselves.
-"""
+"""The Spark jobs that a session has run, by its own status store, and how often tasks worked out the rows of a DataFrame."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -48,7 +45,6 @@ def jobs_after(number: int) -> list[SeenJob]:
 
 
 def last_job() -> int:
-    """The number of the newest Spark job, -1 where there is none."""
     return max((job.number for job in jobs_after(-1)), default=-1)
 
 

@@ -1,10 +1,6 @@
-"""Files that are rewritten by splicing, and checks of what their footers and indexes say against their values.
+"""Files put together of pages and row groups of others, and checks of their footers, indexes and values against these.
 
-Parquet files as pieces and entries, and files put together of their row groups.
-
-Old files whose rows say where they lie, deletes of them, and the check that a rewrite tells where each of them went.
-
-An oracle of places, not of values: no table is there, and a row's values are its old file and position.
+`check_moves` is an oracle of places, not of values: a row's values are its old file and position.
 """
 
 import contextlib
@@ -374,7 +370,6 @@ def read_stored(storage: Any, file: DataFile) -> pa.Table:
 
 
 def rows_of(storage: Any, files: Sequence[DataFile]) -> pa.Table:
-    """All that several files store."""
     return pa.concat_tables([read_stored(storage, file) for file in files])
 
 

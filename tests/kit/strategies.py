@@ -1,6 +1,4 @@
-"""Hypothesis strategies: primitive types, values of a type, nested types, schemas.
-
-Hypothesis strategies for the parts of a table: data files, entries, manifests, forests of snapshots, whole metadata.
+"""Hypothesis strategies: types, values and schemas, and the parts of a table from data files to whole metadata.
 
 All of it is metadata that nothing is behind; real files are in `reclaim_histories`, and real rows in `row_histories`.
 """

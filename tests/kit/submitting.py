@@ -1,18 +1,7 @@
-"""The processes of executors on this machine, and what a cluster that starts them may find there.
+"""Clusters on this machine, Spark's own, YARN and HDFS, and jobs as an operator submits them to one.
 
-Jobs as an operator submits them to a cluster: from a machine with a Spark, an unpacked environment and the job scripts.
-
-A Spark cluster on this machine: a master and workers as processes of their own, as Spark's scripts start them.
-
-Executors are started by the workers, with an environment that has nothing of this checkout: what a job needs there it must bring.
-
-YARN for tests: a ResourceManager and a NodeManager in one Java process, on loopback, gone with the tests.
-
-`make java-env` makes what it needs. Containers are started with an environment that has nothing of this checkout.
-
-A private HDFS for tests: a NameNode and a DataNode in one Java process, on loopback, gone with the tests.
-
-`make java-env` makes what it needs.
+Executors and containers are started with an environment that has nothing of this checkout: what a job needs there it must bring.
+YARN and HDFS run in one Java process each, on loopback, gone with the tests; `make java-env` makes what they need.
 """
 
 import atexit
@@ -173,7 +162,6 @@ class Events(msgspec.Struct, frozen=True):
     events: tuple[dict[str, Any], ...]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        """The events of a kind, such as `TaskEnd`."""
         return [event for event in self.events if event["Event"] == f"SparkListener{kind}"]
 
     @property
@@ -257,7 +245,6 @@ class Submitter:
         return Submitted(self.command(job, *arguments, table=table, **more), self.directory, environment)
 
     def run(self, job: str, *arguments: str, table: str, **more: Any) -> Finished:
-        """Submit a job, and wait for its end."""
         return self.start(job, *arguments, table=table, **more).finished()
 
     def events(self) -> Events:
@@ -295,7 +282,6 @@ class Submitted:
         self.process.wait()
 
     def finished(self) -> Finished:
-        """Wait for the end."""
         try:
             status = self.process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -347,7 +333,6 @@ class Standalone(SparkProcesses):
             shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
-        """End everything, and remove what it left."""
         atexit.unregister(self.close)
         for process in self._processes:
             # Executors are in the groups of the workers that started them.
@@ -435,7 +420,6 @@ class Yarn(SparkProcesses):
         return "\n".join(path.read_text(errors="replace") for path in newest)
 
     def close(self) -> None:
-        """End the process, and remove what it left."""
         self._process.close()
 
 
@@ -456,7 +440,6 @@ class Hdfs:
         return f"hdfs://127.0.0.1:{self.port}"
 
     def new_root(self) -> str:
-        """A location below which nothing is yet."""
         return f"{self.uri}/test_{next(self._numbers)}"
 
     @contextmanager
@@ -481,5 +464,4 @@ class Hdfs:
         self._process.go_on()
 
     def close(self) -> None:
-        """End the process and remove what it left."""
         self._process.close()

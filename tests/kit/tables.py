@@ -1,8 +1,6 @@
 """Tables in memory whose files are named but never written: for tests of what commits do to metadata.
 
 What a table holds is read with fastavro alone, raw, so that our own reader does not vouch for our own writer.
-
-Tables in memory whose commits have known numbers, for tests of what is told of commits.
 """
 
 import io
@@ -74,7 +72,6 @@ def memory_table(
 
 
 def data_file(name: str, records: int = 10, partition: tuple[Any, ...] = (), *, spec_id: int = 0) -> DataFile:
-    """A file of ten bytes a row."""
     return DataFile(
         file_path=f"memory://lake/wh/db/events/data/{name}",
         file_format="PARQUET",
@@ -124,7 +121,6 @@ def entries_of(table: Table, *names: str) -> tuple[ManifestEntry, ...]:
 
 
 def manifests_of(table: Table) -> list[ManifestFile]:
-    """The manifests of the current snapshot."""
     return ManifestReader(table.storage).manifests(table.metadata.current_snapshot)
 
 

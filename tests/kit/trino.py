@@ -83,7 +83,6 @@ class Trino:
         self._session.headers.update(_HEADERS)
 
     def close(self) -> None:
-        """End the server, and remove what it left."""
         atexit.unregister(self.close)
         if self._process is not None:
             assert self._process.stdin is not None
@@ -96,7 +95,6 @@ class Trino:
 
     @property
     def version(self) -> str:
-        """As the server tells it."""
         return self._get(f"{self._started()}/v1/info")["nodeVersion"]["version"]
 
     def open_catalog(self, name: str, properties: Mapping[str, str]) -> None:

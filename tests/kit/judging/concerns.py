@@ -1,7 +1,4 @@
-"""What kind of table a judge is given: what of the format is in it, and which jobs it has been through.
-
-Of which kinds of tables the faults of judges are: what `Fault.concerns` is made of.
-"""
+"""What kind of table a judge is given, and of which kinds its faults are: what `Fault.concerns` is made of."""
 
 import re
 from collections import Counter

@@ -1,9 +1,4 @@
-"""Columns and rows of the examples.
-
-Makes the tables of the examples, step by step.
-
-Small sound tables, each the least that shows what some judge does not read: `EXAMPLES` has them by name.
-"""
+"""Small sound tables, each the least that shows what some judge does not read: `EXAMPLES` has them by name."""
 
 import hashlib
 import io

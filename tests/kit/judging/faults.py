@@ -1,20 +1,4 @@
-"""One thing that a judge is known not to read, or to read wrongly.
-
-Names of the examples that are Iceberg Java's: what icekeep writes there has not their faults.
-
-What ClickHouse does not read rightly.
-
-What DuckDB does not read rightly.
-
-What iceberg-go does not read rightly.
-
-What PyIceberg and polars do not read rightly.
-
-What iceberg-rust does not read rightly.
-
-What Trino does not read rightly.
-
-What each judge is known not to read, or to read wrongly, in the version that the lock file has: the one list of it.
+"""What each judge is known not to read, or to read wrongly, in the version that the lock file has: the one list of it.
 
 `interop/test_judges.py` sees each judge fail just so at the table that the list names. An upgrade that mends one turns its test
 red: take the line away then. `interop/panel.py` writes the same into `docs/judges.md`.

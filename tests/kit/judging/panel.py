@@ -1,18 +1,8 @@
-"""The rows that a judge gives, in Arrow's types of its own choice, as texts that can be compared.
+"""All judges side by side: each reads a table as it is, and has the rows that icekeep has, or fails as it is known to.
 
-A judge: foreign software in a process of its own that reads tables by their metadata files. `make judges-env` makes it.
-
-Trino as a judge: its own readers of files; which files they are it has from Iceberg Java's library.
-
-The judges. Six share no code with Iceberg Java; Trino shares with it how tables are planned, and not how files are read.
-
-Whether all tables below a directory are sound, whoever wrote them: each is checked down to its rows by its newest metadata.
-
-The states of tables that judges are asked about: each table as it is now, and as it was before.
-
-Who judged what: counted in a run of the interop tests, kept in a file, and written out for people.
-
-All judges side by side: each reads a table as it is, and has the rows that icekeep has, or fails as it is known to.
+A judge is foreign software in a process of its own that reads tables by their metadata files, now and as they were before. Six
+share no code with Iceberg Java; Trino shares with it how tables are planned, and not how files are read. Who judged what is
+counted in a run of the interop tests, kept in a file, and written out for people. `make judges-env` makes what they need.
 """
 
 import json
@@ -176,7 +166,6 @@ class Judge:
         return self._version
 
     def close(self) -> None:
-        """End the process, and remove what it left."""
         if self._process is not None:
             self._process.close()
             self._process = None
@@ -245,7 +234,6 @@ class TrinoJudge(Judge):
         return self.trino.version
 
     def close(self) -> None:
-        """Remove what it left; the server goes on, which others may ask too."""
         if self._lake is not None:
             shutil.rmtree(self._lake.directory, ignore_errors=True)
             self._lake = None
@@ -490,7 +478,6 @@ class Panel:
         return next(judge for judge in self.judges if judge.name == name)
 
     def close(self) -> None:
-        """End all that run."""
         for judge in self.judges:
             judge.close()
 

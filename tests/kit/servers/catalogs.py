@@ -1,9 +1,7 @@
-"""REST catalogs that others wrote, installed by `.ci/servers/rest.sh`: SeaweedFS, Nessie over it, and Lakana on a local disk.
+"""Catalogs that others wrote: SeaweedFS, Nessie and Lakana, installed by `.ci/servers/rest.sh`, and Hive's metastore.
 
 Each makes a new, empty catalog whenever it is asked for properties: a table bucket of SeaweedFS, a branch of Nessie, an
-environment of Lakana.
-
-Hive's metastore, the real one, in releases before and after it compares what it replaces (HIVE-26882).
+environment of Lakana. Hive is there in releases before and after it compares what it replaces (HIVE-26882).
 """
 
 import json

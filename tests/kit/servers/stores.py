@@ -1,7 +1,4 @@
-"""Servers that speak the language of S3: MinIO, built from its Go module, and SeaweedFS, which `.ci/servers/rest.sh` installs.
-
-Azurite, the emulator of Azure's blob storage that Microsoft makes, as npm installs it.
-"""
+"""Others' stores: MinIO, built from its Go module, SeaweedFS (`.ci/servers/rest.sh`), and Azurite, as npm installs it."""
 
 import base64
 import json
@@ -37,7 +34,6 @@ class _S3Server:
         self.client = self.new_client()
 
     def new_client(self) -> Any:
-        """Amazon's own client."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -47,7 +43,6 @@ class _S3Server:
         )
 
     def new_root(self, *, is_versioned: bool = False) -> str:
-        """A location in a bucket of its own."""
         bucket = f"bucket-{next(_numbers)}"
         self.client.create_bucket(Bucket=bucket)
         if is_versioned:
@@ -55,7 +50,6 @@ class _S3Server:
         return f"s3://{bucket}/wh"
 
     def properties(self, **more: str) -> dict[str, str]:
-        """The catalog properties that lead here."""
         return {
             "s3.endpoint": self.endpoint,
             "s3.region": _REGION,
@@ -65,7 +59,6 @@ class _S3Server:
         }
 
     def names(self, root: str) -> list[str]:
-        """The names of all objects below a location, as another client sees them."""
         bucket, prefix = _bucket_and_prefix(root)
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return sorted(item["Key"][len(prefix) :] for page in pages for item in page.get("Contents", ()))
@@ -201,7 +194,6 @@ class Azurite:
         self.start()
 
     def new_root(self) -> str:
-        """A location in a container of its own."""
         container = f"container-{next(_numbers)}"
         self._other_client().create_dir(container)
         return f"abfs://{container}/wh"
@@ -220,7 +212,6 @@ class Azurite:
         }
 
     def names(self, root: str) -> list[str]:
-        """The names of all objects below a location, as another client sees them."""
         path = root.partition("://")[2]
         found = self._other_client().get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
         return sorted(info.path[len(path) + 1 :] for info in found if info.is_file)
