@@ -353,7 +353,7 @@ def test_row_groups_of_lineitem_are_copied_by_the_second_rewrite(tmp_path: Path,
     assert max(len(file.split_offsets or ()) for file in after) >= 2
 
 
-def test_a_table_whose_metadata_was_cut_off_begins_again_from_the_file_before(operator: Operator) -> None:
+def test_metadata_that_was_cut_off(operator: Operator) -> None:
     table = operator.lake.filled(commits=3, files=1)
     location = table.metadata_location
     before = table.metadata.metadata_log[-1].metadata_file

@@ -51,7 +51,7 @@ def carry_on(operator: Operator, spark: SparkSession, rewritten_bytes_count: int
         pytest.param(True, "rewriting", id="spark-submit-rewriting", marks=pytest.mark.nightly),
     ],
 )
-def test_a_killed_compaction_leaves_the_table_whole_and_the_next_one_carries_on(
+def test_a_killed_compaction_leaves_the_table_whole(
     operator: Operator, spark_session: SparkSession, submit: bool, name: str
 ) -> None:
     operator.lake.filled(commits=6, files=5)
@@ -76,9 +76,7 @@ def test_a_killed_compaction_leaves_the_table_whole_and_the_next_one_carries_on(
 
 
 @pytest.mark.parametrize("seen", [FIRST_DATA_FILE, FIRST_MANIFEST], ids=["rewriting", "committing"])
-def test_a_killed_compaction_in_threads_of_its_own_leaves_the_table_whole_too(
-    operator: Operator, seen: Callable[[KilledRun], bool]
-) -> None:
+def test_a_killed_compaction_in_threads(operator: Operator, seen: Callable[[KilledRun], bool]) -> None:
     operator.lake.filled(commits=6, files=5)
     rows, head = operator.lake.rows(), operator.lake.load().metadata.current_snapshot_id
     assert head is not None
@@ -93,9 +91,7 @@ def test_a_killed_compaction_in_threads_of_its_own_leaves_the_table_whole_too(
 
 
 @pytest.mark.nightly
-def test_a_driver_that_outlives_spark_submit_commits_nothing_of_what_it_has_finished(
-    operator: Operator, spark_session: SparkSession
-) -> None:
+def test_a_driver_that_outlives_spark_submit_commits_nothing(operator: Operator, spark_session: SparkSession) -> None:
     operator.lake.filled(commits=12, files=3)
     rows, head = operator.lake.rows(), operator.lake.load().metadata.current_snapshot_id
     assert head is not None
@@ -198,7 +194,7 @@ spark.stop()
 
 
 @pytest.mark.nightly
-def test_what_an_interrupt_ends_deletes_nothing_more_and_the_session_is_as_before(tmp_path: Path) -> None:
+def test_an_interrupt_ends_all_deletion(tmp_path: Path) -> None:
     done = run_script(SCRIPT, tmp_path, str(tmp_path / "lake"), timeout_s=900)
     assert done.out.splitlines() == [
         "interrupted",
@@ -258,7 +254,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.nightly
-def test_each_row_is_read_once_though_an_executor_is_lost_between_the_readers(tmp_path: Path) -> None:
+def test_an_executor_lost_between_readers(tmp_path: Path) -> None:
     """Partitions of the plan are computed again, from blocks that arrive in another order."""
     done = run_script(LOSING_SCRIPT, tmp_path, str(tmp_path))
     assert "executor lost: 114 True" in done.out, done.out + done.err[-5000:]

@@ -224,7 +224,7 @@ def policy(operator: Operator, *words: str) -> Finished:
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
-def test_what_policies_say_of_a_table_is_explained_and_a_pattern_that_fits_nothing_is_found(operator: Operator) -> None:
+def test_policies_of_a_table_are_explained(operator: Operator) -> None:
     operator.lake.filled(commits=1, files=1)
     with operator.conf.open("a") as stream:
         stream.write(MATCHED_POLICIES)

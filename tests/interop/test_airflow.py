@@ -190,7 +190,7 @@ def test_a_listed_table_is_maintained_by_spark_submit(ran):
     ]
 
 
-def test_what_is_due_is_found_when_the_run_begins_and_each_table_is_a_task_group(ran):
+def test_each_due_table_is_a_task_group(ran):
     (runs, lake) = ran
     tasks = runs["found"]["tasks"]
     names = {task["name"]: index for index, task in tasks.items() if index.startswith("tables.compact[")}
@@ -207,7 +207,7 @@ def test_what_is_due_is_found_when_the_run_begins_and_each_table_is_a_task_group
     assert (len(loaded(lake, "small").snapshots), len(loaded(lake, "large").snapshots)) == (1, 1)
 
 
-def test_a_run_fails_where_one_task_has_though_the_last_job_of_the_table_has_not(ran):
+def test_a_run_fails_where_one_task_has(ran):
     done = ran[0]["found"]
     assert (done["state"], done["tasks"]["outcome[-1]"]["state"]) == ("failed", "failed")
     assert Counter(task["state"] for task in done["tasks"].values())["failed"] == 2
@@ -336,7 +336,7 @@ def left(runs, task):
     return runs["own"]["tasks"][f"{task}[-1]"]["left"]
 
 
-def test_each_job_has_an_operator_and_does_its_work_on_the_table_that_a_template_names(operators_ran):
+def test_each_job_has_an_operator_that_works(operators_ran):
     runs, lake, directory, before, _ = operators_ran
     tasks = runs["own"]["tasks"]
     assert {name: task["state"] for name, task in tasks.items()} == dict.fromkeys(tasks, "success")
@@ -361,7 +361,7 @@ def test_a_commit_is_an_event_under_the_alias(operators_ran):
     assert (uri, task, extra["job"]) == ("iceberg://local/db/t", "compact", "compact")
 
 
-def test_a_value_that_a_template_made_wrong_begins_no_job_and_is_not_tried_again(operators_ran):
+def test_a_value_that_a_template_made_wrong(operators_ran):
     done = operators_ran[0]["wrong"]
     assert (done["state"], done["tasks"]["expire[-1]"]["state"], done["tasks"]["expire[-1]"]["left"]) == (
         "failed",
@@ -387,7 +387,7 @@ def test_no_secret_of_a_connection_is_shown(operators_ran):
     assert SECRET not in operators_ran[4]
 
 
-def test_a_task_links_to_the_report_and_a_failed_one_to_the_runbook_of_its_error(operators_ran):
+def test_links_of_tasks_to_report_and_runbook(operators_ran):
     tasks = operators_ran[0]["connected"]["tasks"]
     report = "https://pages/report.html"
     assert tasks["worker[-1]"]["links"] == {"Runbook": "", "Report": report, "Spark": ""}
@@ -398,7 +398,7 @@ def test_a_task_links_to_the_report_and_a_failed_one_to_the_runbook_of_its_error
     }
 
 
-def test_a_sensor_waits_until_the_table_is_due_in_a_worker_or_in_a_triggerer(operators_ran):
+def test_a_sensor_waits_until_the_table_is_due(operators_ran):
     tasks = operators_ran[0]["waits"]["tasks"]
     assert {name: (task["state"], task["left"]) for name, task in tasks.items()} == {
         "now[-1]": ("success", ["compact"]),

@@ -132,7 +132,7 @@ def check_readers(
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_writer_that_updates_rows_all_the_time_loses_nothing_and_hinders_no_compaction(
+def test_a_writer_that_updates_rows_all_the_time(
     lake: Lake, java: IcebergJava, spark: SparkSession, tried: Any, version: int
 ) -> None:
     table = filled(lake, version)
@@ -203,7 +203,7 @@ def shared_table(catalog: Catalog, engines: Sequence[Engine], version: int) -> T
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_whatever_engines_write_beside_compactions_each_snapshot_has_the_rows_of_the_model(
+def test_each_snapshot_has_the_rows_of_the_model(
     java: IcebergJava, spark: SparkSession, postgres: Any, tmp_path: Path, tried: Any, version: int
 ) -> None:
     """On PostgreSQL. PyIceberg commits nothing to tables of version 3."""
@@ -385,7 +385,7 @@ def test_javas_is_refused_where_ours_lands_before_it(contested: Contested, delet
     contested.check()
 
 
-def test_javas_lands_beside_ours_of_other_files_and_what_ours_carried_over_holds(contested: Contested) -> None:
+def test_compaction_by_java_beside_ours_of_other_files(contested: Contested) -> None:
     """It looks into no `replace` snapshot for new deletes, and needs not: ours name only files that it has not read."""
     contested.start()
     for first_id in (1000, 1100, 1200):

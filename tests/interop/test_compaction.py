@@ -295,7 +295,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         (vectors, 3, "zorder"),
     ],
 )
-def test_rows_that_are_deleted_by_position_meanwhile_are_deleted_in_the_new_files(
+def test_positions_deleted_meanwhile(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, change: Change, version: int, strategy: str
 ) -> None:
     table = made(lake, java, version=version)
@@ -325,7 +325,7 @@ def test_files_that_are_gone_meanwhile_have_their_group_planned_anew(
     ("change", "version", "strategy"),
     [(equality, 2, "binpack"), (equality, 3, "zorder"), (upsert, 2, "zorder"), (rows_appended, 3, "binpack")],
 )
-def test_rows_that_are_added_or_deleted_by_their_values_meanwhile_are_added_or_deleted(
+def test_rows_added_or_deleted_by_value_meanwhile(
     java: IcebergJava,
     lake: Lake,
     spark: SparkSession,
@@ -347,7 +347,7 @@ def test_rows_that_are_added_or_deleted_by_their_values_meanwhile_are_added_or_d
 
 
 @pytest.mark.parametrize("change", [equality, upsert])
-def test_deletes_by_value_have_files_planned_anew_where_the_new_ones_would_be_too_new_for_them(
+def test_planned_again_where_new_files_are_too_new_for_deletes(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, change: Change
 ) -> None:
     table = made(lake, java)
@@ -360,7 +360,7 @@ def test_deletes_by_value_have_files_planned_anew_where_the_new_ones_would_be_to
     tried("changes of Java's in the middle of our compactions")
 
 
-def test_deletes_by_value_have_files_planned_anew_where_these_move_to_another_spec(
+def test_planned_again_where_files_move_to_another_spec(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any
 ) -> None:
     """Java's deletes are of the old spec and partition: they would not reach the new files."""
@@ -380,7 +380,7 @@ def test_deletes_by_value_have_files_planned_anew_where_these_move_to_another_sp
 
 
 @pytest.mark.parametrize(("change", "anew"), [(positions, 0), (equality, 0), (rows_deleted_by_copying, 4)])
-def test_with_partial_progress_only_the_groups_that_java_changed_are_planned_anew(
+def test_partial_progress_plans_only_changed_groups_again(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, change: Change, anew: int
 ) -> None:
     """Rows 1 and 12 are in two of four partitions."""

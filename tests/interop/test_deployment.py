@@ -66,7 +66,7 @@ def test_helm_finds_nothing_wrong(tmp_path):
 
 
 @pytest.mark.deep
-def test_with_its_own_values_it_makes_a_job_that_runs_once_at_a_time_and_owns_nothing_of_the_node(tmp_path):
+def test_the_chart_with_its_own_values(tmp_path):
     objects = rendered(CHART, tmp_path, configuration=SHOWN["configuration"])
     assert {*objects} == {"ConfigMap", "CronJob", "ServiceAccount"}
     spec = objects["CronJob"]["spec"]

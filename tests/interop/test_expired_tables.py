@@ -309,7 +309,7 @@ def lake(java: IcebergJava, tmp_path_factory: pytest.TempPathFactory, request: p
     return lake
 
 
-def test_every_reference_reads_as_before_and_so_does_what_was_expired_and_restored(
+def test_references_and_restored_snapshots_read_as_before(
     java: IcebergJava, lake: Lake, tried: Callable[..., None]
 ) -> None:
     counted: Counter[str] = Counter()

@@ -208,7 +208,7 @@ def test_a_name_that_a_directory_has_is_taken(storage, root):
     assert contents(storage, root) == {"file": b"data"}
 
 
-def test_a_directory_is_not_used_as_a_file_and_a_file_not_removed_as_a_directory(storage, root):
+def test_directories_are_no_files(storage, root):
     storage.create(f"{root}/dir/file", b"data")
     storage.make_directory(f"{root}/empty")
     assert [outcome.status for outcome in storage.delete_many([f"{root}/empty"])] == [DeleteStatus.FAILED]
@@ -236,7 +236,7 @@ def test_a_listing_of_many_batches_is_complete(storage, root):
     assert len(storage.child_names(root)) == 19
 
 
-def test_a_large_file_is_read_in_ranges_and_beyond_its_end_there_is_nothing(storage, root):
+def test_ranges_of_a_large_file(storage, root):
     data = os.urandom(5_000_011)
     with storage.write(f"{root}/large") as stream:
         for start in range(0, len(data), 700_001):
@@ -398,9 +398,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for_forever(behind, hasty, p
     assert contents(storage, root) == {"file": b"data"}
 
 
-def test_a_namenode_that_goes_silent_leaves_the_outcome_unknown_and_may_still_do_it(
-    hdfs, behind, hasty, proxy, storage, root
-):
+def test_a_namenode_that_goes_silent(hdfs, behind, hasty, proxy, storage, root):
     proxy.before(RENAME, hdfs.pause)
     try:
         with pytest.raises(OutcomeUnknownError, match=r"was created: no answer in 1 seconds$"):
@@ -434,7 +432,7 @@ def after_rename(monkeypatch, act):
     monkeypatch.setattr(Client, "rename", rename_and_act)
 
 
-def test_a_rename_that_was_sent_twice_finds_our_own_file_and_has_created_it(storage, root, monkeypatch):
+def test_a_rename_that_was_sent_twice(storage, root, monkeypatch):
     rename = Client.rename
     after_rename(monkeypatch, lambda client, source, target: rename(client, source, target))
     storage.create(f"{root}/file", b"data")
@@ -456,9 +454,7 @@ def test_a_file_that_is_gone_before_it_was_seen_leaves_the_outcome_unknown(stora
         storage.create(f"{root}/file", b"data")
 
 
-def test_a_namenode_that_refuses_to_settle_it_leaves_the_outcome_unknown_and_the_evidence(
-    hdfs, storage, root, monkeypatch
-):
+def test_a_namenode_that_refuses_to_settle_it(hdfs, storage, root, monkeypatch):
     def fail(*_, **__):
         raise OSError("connection reset")
 

@@ -78,7 +78,7 @@ class HiveContract(HiveCatalogContract):
             client.create_namespace(("db",), exists_ok=True)
         assert catalog.list_namespaces() == [("db",), ("default",)]
 
-    def test_names_that_a_metastore_does_not_take_are_refused_with_nothing_left(self, catalog, create, tmp_path):
+    def test_names_that_a_metastore_does_not_take(self, catalog, create, tmp_path):
         with pytest.raises(UsageError, match=r"the metastore refuses 'db.é': é is not a valid object name"):
             create(("db", "é"))
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

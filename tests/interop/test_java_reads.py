@@ -298,7 +298,7 @@ def test_java_reads_our_times_before_1970(java: IcebergJava, lake: Lake, file_fo
 
 
 @pytest.mark.unsound(202)
-def test_java_and_the_avro_specification_differ_in_partitions_by_a_fixed_value(java: IcebergJava, lake: Lake) -> None:
+def test_partitions_by_a_fixed_value(java: IcebergJava, lake: Lake) -> None:
     """Judged by Iceberg Java and fastavro: in manifests Java 1.12 puts a length before a value of type fixed.
 
     So a table that is partitioned by the identity of a fixed column is for either side alone: Java cannot read the Avro

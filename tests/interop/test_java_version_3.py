@@ -137,9 +137,7 @@ def test_java_goes_on_where_we_stopped_and_no_row_id_is_given_twice(lake: Lake, 
     assert lake.load().metadata.next_row_id > max(row["_row_id"] for row in rows.values())
 
 
-def test_an_upgraded_table_has_no_row_ids_until_the_next_commit_and_then_has_them_all(
-    lake: Lake, java: IcebergJava
-) -> None:
+def test_row_ids_of_an_upgraded_table(lake: Lake, java: IcebergJava) -> None:
     table = upgrade_format_version(lake.filled(commits=2), 3)
     rows = java_rows(java)
     assert rows == our_rows(lake)

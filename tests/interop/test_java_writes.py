@@ -393,9 +393,7 @@ def statistics_by_partition(java: IcebergJava, lake: Lake) -> list[dict[str, Any
     return sorted(pq.read_table(urlparse(path).path).to_pylist(), key=repr)
 
 
-def test_deletes_by_spark_are_counted_applied_and_taken_out_with_their_data_files(
-    java: IcebergJava, lake: Lake
-) -> None:
+def test_deletes_by_spark_go_with_their_data_files(java: IcebergJava, lake: Lake) -> None:
     """A large file beside keeps the sequence numbers of the partition low, so that these alone would keep every delete file."""
     java.sql(
         "CREATE TABLE local.db.t (id BIGINT, text STRING) USING iceberg TBLPROPERTIES ('format-version' = '2', "
@@ -423,9 +421,7 @@ def test_deletes_by_spark_are_counted_applied_and_taken_out_with_their_data_file
     assert java.rows("local.db.t") == rows_before
 
 
-def test_files_and_deletes_of_partitions_by_fields_in_structs_are_rewritten_and_statistics_of_java_go_on(
-    java: IcebergJava, lake: Lake
-) -> None:
+def test_partitions_by_fields_in_structs(java: IcebergJava, lake: Lake) -> None:
     """Structs of several depths whose fields have one name; partition statistics are computed from those of before."""
     java.sql(
         "CREATE TABLE local.db.t (id BIGINT, a STRUCT<same: STRING, b: STRUCT<same: INT>>, c STRUCT<same: STRING>) USING iceberg "

@@ -104,9 +104,7 @@ def test_a_fault_is_still_there(fault: Fault, made: Made, panel: Panel) -> None:
 
 
 @pytest.mark.deep
-def test_what_java_named_beyond_avro_others_read_once_icekeep_has_rewritten_the_manifests(
-    made: Made, panel: Panel
-) -> None:
+def test_names_beyond_avro_are_read_after_rewrite_manifests(made: Made, panel: Panel) -> None:
     table = made(OF_JAVA)
     assert rewrite_manifests(table, no_spark).rewritten_manifests_count == 2
     table = table.catalog.load(table.identifier)

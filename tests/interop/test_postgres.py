@@ -169,7 +169,7 @@ def test_a_name_that_somebody_took_in_the_meantime_is_taken(catalog, table, quer
 
 
 @pytest.mark.deep
-def test_a_location_that_does_not_fit_the_column_is_refused_and_leaves_nothing(catalog, query, tmp_path):
+def test_a_location_too_long_for_the_column(catalog, query, tmp_path):
     deep = f"file://{tmp_path}/" + "/".join(["a" * 100] * 10)
     with pytest.raises(JobFailedError, match=r"value too long for type character varying\(1000\)"):
         catalog.create(EVENTS, simple_metadata(deep))
@@ -195,7 +195,7 @@ def test_a_statement_that_takes_too_long_is_unavailable_and_leaves_no_file(prope
 
 
 @pytest.mark.deep
-def test_a_backend_that_is_killed_before_the_commit_proves_that_nothing_landed(catalog, table, query, uri):
+def test_a_backend_killed_before_the_commit(catalog, table, query, uri):
     failures: list[Exception] = []
 
     def swap():
@@ -218,7 +218,7 @@ def test_a_backend_that_is_killed_before_the_commit_proves_that_nothing_landed(c
 
 
 @pytest.mark.deep
-def test_a_backend_that_is_killed_when_the_commit_is_on_its_way_is_sent_it_again(table, behind, proxy, query):
+def test_a_backend_killed_with_the_commit_on_its_way(table, behind, proxy, query):
     proxy.before(COMMIT, lambda: kill(query))
     outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
     assert isinstance(outcome, Committed)
@@ -228,7 +228,7 @@ def test_a_backend_that_is_killed_when_the_commit_is_on_its_way_is_sent_it_again
 
 @pytest.mark.deep
 @pytest.mark.parametrize("lost", ["request", "answer"])
-def test_a_commit_whose_request_or_answer_is_lost_is_settled_by_sending_it_again(table, behind, proxy, query, lost):
+def test_a_commit_whose_request_or_answer_is_lost(table, behind, proxy, query, lost):
     proxy.lose_request(COMMIT) if lost == "request" else proxy.lose_answer(COMMIT)
     outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
     assert not proxy.is_waiting
@@ -256,7 +256,7 @@ def test_a_commit_that_arrives_late_is_waited_for_and_not_doubled(table, behind,
 
 
 @pytest.mark.deep
-def test_a_commit_whose_server_is_away_for_minutes_is_sent_again_when_it_is_back(table, behind, proxy, query):
+def test_a_commit_whose_server_is_away_for_minutes(table, behind, proxy, query):
     class Returning(FakeRuntime):
         def sleep_ms(self, duration_ms):
             was_away = self.elapsed_ms < 240_000
@@ -284,7 +284,7 @@ def test_a_server_that_goes_silent_at_the_commit_is_not_waited_for_forever(table
 
 @pytest.mark.deep
 @pytest.mark.parametrize("statement", [b"UPDATE iceberg_tables", b"set_config"])
-def test_a_connection_that_breaks_before_the_commit_proves_that_nothing_landed(table, behind, proxy, query, statement):
+def test_a_connection_that_breaks_before_the_commit(table, behind, proxy, query, statement):
     base = behind.load(EVENTS)
     proxy.lose_answer(statement)
     with pytest.raises(UnavailableError, match="the database of catalog 'local' failed"):
@@ -307,7 +307,7 @@ def test_a_create_or_drop_whose_answer_is_lost_is_an_error_that_says_so(table, b
 
 
 @pytest.mark.deep
-def test_a_server_that_stopped_is_unavailable_and_a_commit_to_it_leaves_no_file(tmp_path):
+def test_a_commit_to_a_server_that_stopped(tmp_path):
     server = Postgres()
     try:
         uri = server.new_database()
@@ -334,7 +334,7 @@ def test_a_server_that_does_not_answer_is_given_up(tmp_path):
 
 
 @pytest.mark.deep
-def test_a_database_that_may_only_be_read_refuses_a_commit_and_serves_readers(catalog, table, query):
+def test_a_database_that_may_only_be_read(catalog, table, query):
     name = query("SELECT current_database()")[0][0]
     query(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     assert catalog.load(EVENTS).metadata == table.metadata
@@ -625,9 +625,7 @@ def test_three_engines_share_one_table_and_each_sees_the_others_commits(java, ou
 
 
 @pytest.mark.parametrize("maker", ["pyiceberg", "java"])
-def test_tables_that_another_engine_made_are_listed_loaded_committed_to_and_dropped(
-    java, ours, theirs, properties, maker
-):
+def test_tables_that_another_engine_made(java, ours, theirs, properties, maker):
     """Judged by Iceberg Java and PyIceberg."""
     java.open_catalog("local", properties)
     if maker == "java":
@@ -647,7 +645,7 @@ def test_tables_that_another_engine_made_are_listed_loaded_committed_to_and_drop
         ours.load(("db", "moved"))
 
 
-def test_the_catalog_of_a_spark_configuration_is_opened_as_iceberg_java_does(java, ours, properties, postgres):
+def test_the_catalog_of_a_spark_configuration(java, ours, properties, postgres):
     """Judged by PostgreSQL: the keys of Iceberg's JdbcCatalog, user and password beside the address."""
     ours.create_namespace(("db",))
     create_table(ours, EVENTS, SCHEMA)

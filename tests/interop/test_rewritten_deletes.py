@@ -280,7 +280,7 @@ def test_a_compaction_of_javas_that_began_before_us_and_commits_after_us(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_compaction_of_javas_that_commits_after_us_where_no_row_was_deleted(
+def test_a_compaction_of_javas_after_us(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, version: int
 ) -> None:
     """The deletes hit no row of its files, so there is nothing that it could lose."""

@@ -198,7 +198,7 @@ def row_lineage(case: Case) -> dict[int, tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_tables_of_pyiceberg_keep_every_entry_and_pyiceberg_reads_their_rows(case: Case, version: int) -> None:
+def test_tables_of_pyiceberg_keep_every_entry(case: Case, version: int) -> None:
     """With entries that PyIceberg's copy-on-write delete left as deleted."""
     table = create_table(
         case.lake.catalog,

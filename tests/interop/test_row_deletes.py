@@ -255,9 +255,7 @@ def test_java_compares_values_of_every_type_as_we_write_them(lake: Lake, java: I
     ours.check_entries()
 
 
-def test_java_keeps_our_equality_deletes_to_their_partition_unless_they_are_global(
-    lake: Lake, java: IcebergJava
-) -> None:
+def test_java_keeps_our_equality_deletes_to_their_partition(lake: Lake, java: IcebergJava) -> None:
     ours = made(lake, java, "parquet")
     ours.append(events(range(10)))
     ours.table = update_spec(ours.table, [AddPartitionField("kind")])
@@ -283,9 +281,7 @@ def test_java_reads_rows_added_and_deleted_in_one_commit_of_ours(
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_java_reads_our_vectors_that_take_the_place_of_position_deletes_and_vectors(
-    lake: Lake, java: IcebergJava, file_format: str
-) -> None:
+def test_java_reads_our_vectors_in_place_of_older_deletes(lake: Lake, java: IcebergJava, file_format: str) -> None:
     ours = three_files(lake, java, file_format, ("kind", "identity"), version=3)
     ours.delete(*ours.vectors(1, 2, 3, 11))
     old = [e for e in live_entries(ours.table) if is_deletion_vector(e.data_file)]
@@ -342,7 +338,7 @@ HISTORIES = 12
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=steps(), version=st.sampled_from([2, 3]), partition_by=st.sampled_from(SPECS))
-def test_scan_and_java_have_the_rows_of_the_model_whatever_was_deleted_and_changed(
+def test_scan_and_java_have_the_rows_of_the_model(
     java: IcebergJava,
     lake: Lake,
     spark_session: SparkSession,

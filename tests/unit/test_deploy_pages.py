@@ -102,7 +102,7 @@ COPIED = [line.split()[1:-1] for line in DOCKERFILE.splitlines() if line.startsw
 SOURCES = [source for sources in COPIED for source in sources]
 
 
-def test_what_the_image_copies_is_in_the_checkout_and_not_left_out_of_the_build():
+def test_what_the_image_copies_is_there():
     ignored = (RECIPE / "Dockerfile.dockerignore").read_text().splitlines()
     assert "lib" in SOURCES
     for source in SOURCES:
@@ -112,7 +112,7 @@ def test_what_the_image_copies_is_in_the_checkout_and_not_left_out_of_the_build(
     assert ignored.index("conf/icekeep.yaml") > ignored.index("!conf")
 
 
-def test_the_image_has_the_python_that_the_package_needs_and_no_address_of_an_index():
+def test_the_image_has_the_python_that_is_needed():
     [version] = re.findall(r"^ARG BASE=python:3\.(\d+)-slim$", DOCKERFILE, re.MULTILINE)
     assert int(version) >= 11
     assert "://" not in DOCKERFILE
@@ -126,7 +126,7 @@ def test_the_configuration_is_read_and_its_catalog_opens():
     assert [policy.name for policy in config.policies] == ["nightly"]
 
 
-def test_the_configuration_lies_where_the_command_looks_and_its_addresses_are_services():
+def test_the_image_s_configuration():
     [mounted] = [one for one in SERVICES["icekeep"]["volumes"] if one.startswith("./")]
     source, target, mode = mounted.split(":")
     assert (RECIPE / source).is_file()
@@ -192,14 +192,14 @@ def test_what_is_pinned_is_one_of_the_releases_that_the_package_allows(matrix):
         assert known[package].allows(release.removesuffix(".*"))
 
 
-def test_tests_and_extras_that_are_named_are_there_and_a_combination_has_a_name_of_its_own(matrix):
+def test_combinations_name_what_there_is(matrix):
     assert all((ROOT / test).exists() for test in matrix.TESTS)
     assert {*matrix.EXTRAS} <= PROJECT["optional-dependencies"].keys()
     assert {*matrix.SHOWN} <= {*matrix._own_packages()}
     assert len({one.name for one in matrix.COMBINATIONS}) == len(matrix.COMBINATIONS)
 
 
-def test_the_page_gets_rows_between_its_marks_and_keeps_the_other_rows_and_the_rest(matrix, monkeypatch, tmp_path):
+def test_rows_of_the_page_between_its_marks(matrix, monkeypatch, tmp_path):
     page = tmp_path / "matrix.md"
     page.write_text((ROOT / "docs" / "matrix.md").read_text())
     monkeypatch.setattr(matrix, "PAGE", page)
@@ -260,7 +260,7 @@ def named_places():
 
 
 @pytest.mark.process
-def test_clean_removes_no_table_catalog_record_of_runs_or_configuration_that_a_user_is_told_to_have(removed):
+def test_clean_removes_nothing_of_a_user_s(removed):
     places = named_places()
     assert {"./warehouse", "catalog.db", "warehouse/catalog.db"} <= places
     kept = {*places, "conf/icekeep.yaml", "airflow_dags/mine.py", "jobs/mine.py"}
@@ -274,7 +274,7 @@ def test_clean_removes_what_targets_make(removed, made):
 
 
 @pytest.mark.process
-def test_the_demo_writes_nothing_but_what_clean_removes_and_git_passes_over(removed):
+def test_the_demo_writes_only_what_clean_removes(removed):
     told = (ROOT / "tests" / "demo" / "flights.py").read_text()
     [home] = re.findall(r'^HOME = ROOT / "(.+)"$', told, re.MULTILINE)
     assert is_removed(home, removed)
@@ -283,7 +283,7 @@ def test_the_demo_writes_nothing_but_what_clean_removes_and_git_passes_over(remo
 
 @pytest.mark.process
 @pytest.mark.parametrize("target", ["dist", "dist-env"])
-def test_a_package_is_built_without_java_and_without_the_environment_of_development(target):
+def test_a_package_is_built_without_java(target):
     command = ["make", "--dry-run", "--always-make", "--no-print-directory", target]
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert any("/uv --quiet --no-config build " in line for line in lines)

@@ -183,7 +183,7 @@ def test_help_shows_no_object_by_its_address(name):
         assert " at 0x" not in str(inspect.signature(value))
 
 
-def test_a_job_that_changes_a_table_has_its_arguments_checked_before_it_begins():
+def test_a_job_that_changes_a_table_checks_its_arguments():
     assert {name for name, job in JOBS.items() if job.plan is not None} == {n for n, job in JOBS.items() if job.check}
 
 
@@ -205,7 +205,7 @@ def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():
         assert len(text.splitlines()) <= 15
 
 
-def test_a_policy_may_ask_for_every_job_that_changes_a_table_but_not_to_drop_or_repair_it_and_for_the_check():
+def test_jobs_that_a_policy_may_ask_for():
     changing = {name for name, job in JOBS.items() if job.plan is not None}
     assert set(POLICY_JOBS) == changing - {"drop", "repair"} | {"check"}
 
@@ -224,7 +224,7 @@ WITH_SPARK = [
 
 
 @for_each("name", WITH_SPARK)
-def test_a_filter_in_the_place_of_the_session_is_refused_before_anything_is_done(name):
+def test_a_filter_in_the_place_of_the_session(name):
     """Else `expire_snapshots(table, "30d")` would go by the default age, since a small table needs no session."""
     function = getattr(icekeep, name)
     before = [None] * list(inspect.signature(function).parameters).index("spark")
@@ -250,7 +250,7 @@ def test_what_is_printed_is_read_as_the_same_parts(parts):
 
 @cases(600)
 @given(st.text('ab.`"', max_size=8))
-def test_each_spelling_of_a_name_is_printed_alike_and_read_as_the_same_parts(text):
+def test_each_spelling_of_a_name_has_the_same_parts(text):
     try:
         parts = split_name(text)
     except UsageError:

@@ -119,7 +119,7 @@ def metrics_in(expression):
 
 
 @for_each("expression", EXPRESSIONS)
-def test_an_expression_asks_for_metrics_that_there_are_by_labels_that_they_have(expression):
+def test_expressions_ask_for_metrics_that_there_are(expression):
     found = [*metrics_in(expression)]
     assert found
     for name, labels in found:

@@ -294,7 +294,7 @@ def test_a_quoted_line_of_an_error_ends_as_it_is_printed(page: Path) -> None:
     assert {kind for line in quoted for kind in ERROR_ENDING.findall(line)} <= kinds().keys()
 
 
-def test_an_error_of_a_command_that_reads_no_table_is_quoted_as_it_is_printed(
+def test_errors_of_commands_without_a_table_are_quoted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     quoted = [
@@ -422,7 +422,7 @@ def test_the_pages_that_users_find_link_to_all_of_them(hook):
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
-def test_there_is_one() -> None:
+def test_there_is_a_notebook() -> None:
     assert NOTEBOOKS
 
 

@@ -229,7 +229,7 @@ def test_every_procedure_has_a_row():
     assert [names(cells[0])[0] for cells in table(PAGE, "Iceberg's procedure")] == [*PROCEDURES]
 
 
-def test_who_gives_a_procedure_for_a_command_is_told_the_command_that_the_page_names():
+def test_a_procedure_in_the_place_of_a_command():
     told = {names(theirs)[0]: names(here) for theirs, here, *_ in table(PAGE, "Iceberg's procedure")}
     assert {procedure: [command] if command else [] for procedure, command in COMMANDS_OF_PROCEDURES.items()} == {
         procedure: commands[:1] for procedure, commands in told.items()

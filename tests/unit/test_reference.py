@@ -417,7 +417,7 @@ def stored(name):
     return StoredPolicy(name, "one", '{"enable": true}')
 
 
-def test_filters_that_the_page_shows_are_read_and_those_that_it_calls_wrong_are_not():
+def test_filters_that_the_page_shows():
     commands = re.findall(r"^(\$ )?(icekeep .*--where.*)$", FILTERS, re.MULTILINE)
     assert len(commands) == 9
     refused = []

@@ -270,7 +270,7 @@ def test_pieces_that_would_begin_too_late_have_none():
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_is_an_error_which_names_what_it_may_have_been_at():
+def test_a_process_that_dies():
     with pytest.raises(RuntimeError, match=r"a process died at one of \[.*\b13\b"):
         list(shared_out(halved, range(20), 2))
 
