@@ -69,7 +69,7 @@ def test_a_fault_explains_its_own_error_or_its_own_wrong_rows_alone() -> None:
 
 def test_what_files_counted_one_after_the_other_is_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally, "KEPT", tmp_path / "build" / "judged.json")
-    here, there = (ROOT / "tests" / "interop" / name for name in ("test_judges.py", "test_pruning.py"))
+    here, there = (ROOT / "tests" / "interop" / name for name in ("test_judges.py", "test_trino.py"))
     with pytest.raises(FileNotFoundError):
         tally.kept()
     tally.save(
@@ -78,7 +78,7 @@ def test_what_files_counted_one_after_the_other_is_added_up(tmp_path: Path, monk
     tally.save({there: Counter({("DuckDB", "all", "tables"): 2, ("polars", "all", "rows"): 1})})
     tally.save({here: Counter({("DuckDB", "all", "tables"): 3})})
     assert tally.kept() == {("DuckDB", "all", "tables"): 5, ("polars", "all", "rows"): 1}
-    assert tally.kept_files() == ["tests/interop/test_judges.py", "tests/interop/test_judges.py"]
+    assert tally.kept_files() == ["tests/interop/test_judges.py", "tests/interop/test_trino.py"]
 
 
 def test_a_run_tells_what_judges_read_and_what_they_were_not_asked_about() -> None:
