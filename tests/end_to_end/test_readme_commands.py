@@ -254,7 +254,7 @@ UNMENDED = {"skewed": 90, "vectors": 75}
 """Scores that stay below 95 when all is done: a region that has nearly all rows, and rows that are still marked as deleted."""
 
 
-def command(words: list[str], capsys: Any) -> tuple[int, Any]:
+def ran_here(words: list[str], capsys: Any) -> tuple[int, Any]:
     status = main([*words, "--output", "json"])
     return status, json.loads(capsys.readouterr().out)["result"]
 
@@ -279,10 +279,10 @@ def test_what_it_proposes_makes_the_tables_healthy(tmp_path: Path, capsys: Any) 
     commands = [command for table in result["tables"] for command in table["commands"]]
     for _ in range(3):
         for command in commands:
-            status, _ = command(shlex.split(command)[1:], capsys)
+            status, _ = ran_here(shlex.split(command)[1:], capsys)
             # `check` ends with 3 where it finds faults.
             assert status == (3 if command.startswith("icekeep check") else 0), command
-        status, told = command(report, capsys)
+        status, told = ran_here(report, capsys)
         assert status == 0
         # Whether orphans are left only a listing tells, so a report goes on to propose one.
         jobs = [job for table in told["tables"] for job in table["jobs"] if job["job"] != "remove_orphan_files"]
@@ -293,7 +293,7 @@ def test_what_it_proposes_makes_the_tables_healthy(tmp_path: Path, capsys: Any) 
     assert {name for name, score in scores.items() if score < UNMENDED.get(name, 95)} == set()
     # Older snapshots still name the lost file, until they expire.
     check = ["check", "--table", "demo.db.broken", "--ref", "main", "--config", result["config"]]
-    assert command(check, capsys)[0] == 0
+    assert ran_here(check, capsys)[0] == 0
 
 
 @pytest.mark.parametrize("step", ["making tables", pytest.param("looking at tables", marks=pytest.mark.nightly)])
