@@ -14,12 +14,10 @@ from hypothesis import HealthCheck, core, settings
 
 from icekeep import secrets
 from icekeep.planning.spark import session as source
-from kit.budget import Budget
 from kit.cases import FEW_EXAMPLES, scaled, set_share
 from kit.golden import golden  # noqa: F401 - a fixture
-from kit.limits import GIVEN_IS_USED
-from kit.timings import Timings
-from kit.workers import Workers
+from kit.runs import Budget, Timings, Workers
+from kit.runtime import GIVEN_IS_USED
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

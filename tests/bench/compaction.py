@@ -40,7 +40,7 @@ from bench.runner.rivals import (
 from bench.runner.trial import BENCH, OF_RIVALS, SMALL, Benchmark, Case, Trial, target
 from bench.tables.kept import NAMESPACE, made
 from bench.tables.lineitem import Lineitem
-from kit.written_deletes import data_files
+from kit.deletes import data_files
 
 _QUERIES = 24
 _FIRST_DAY, _DAYS = datetime.date(1992, 1, 2), 2526  # of shipping

@@ -21,7 +21,7 @@ from bench.tables.kept import Kept
 from icekeep import plan_scan
 from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.manifests.structs import ManifestFile
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 REWRITE, APPEND = "rewrite_manifests", "append"
 ONE_PARTITION, EVERYTHING = "one partition", "everything"

@@ -17,7 +17,7 @@ from bench.rival.watching import Watch  # noqa: E402 - the path comes first
 from icekeep.reports.job import report  # noqa: E402
 from icekeep.tables.verbs import append, create_table  # noqa: E402
 from kit.lake import SCHEMA, Lake, events  # noqa: E402
-from kit.no_spark import no_spark  # noqa: E402
+from kit.runtime import no_spark  # noqa: E402
 
 ROUNDS = 3
 

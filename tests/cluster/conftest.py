@@ -8,19 +8,13 @@ from pathlib import Path
 import pytest
 from hdfs_native import Client
 
-from kit.cluster_tables import ClusterTable, Site, site_on_hdfs, site_on_s3
+from kit.cluster import ClusterTable, Site, site_on_hdfs, site_on_s3
 from kit.foreign_software import java, postgres
-from kit.hdfs import Hdfs
-from kit.java import IcebergJava
-from kit.java_rest import JavaRestServer
-from kit.object_server import object_server, store
-from kit.object_store import ObjectStore
+from kit.java import IcebergJava, JavaRestServer
+from kit.object_store import ObjectStore, object_server, store
 from kit.postgres import Postgres
 from kit.shell import ROOT
-from kit.spark_processes import bare_python, python_with_wheels
-from kit.spark_standalone import Standalone
-from kit.submitting import Submitter, zipped_package
-from kit.yarn import Yarn
+from kit.submitting import Hdfs, Standalone, Submitter, Yarn, bare_python, python_with_wheels, zipped_package
 
 __all__ = ["java", "object_server", "postgres", "store"]
 

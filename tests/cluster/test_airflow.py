@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from icekeep.airflow.yarn import ADDRESS_KEY, ResourceManager
-from kit.cluster_tables import ClusterTable, Site
+from kit.cluster import ClusterTable, Site
 from kit.in_airflow import SAID, connection, run
-from kit.submitting import DRIVER_IS_HERE, SMALL
-from kit.yarn import Yarn
+from kit.submitting import DRIVER_IS_HERE, SMALL, Yarn
 
 POLICIES = """
 runs: {{uri: "sqlite:///{history}"}}

@@ -7,12 +7,9 @@ import pytest
 
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.runtime import SYSTEM
-from kit.cluster_jobs import JOBS, check_done, check_table, make_older, prepared
-from kit.cluster_tables import ClusterTable
+from kit.cluster import JOBS, ClusterTable, check_done, check_table, make_older, prepared
 from kit.object_store import ObjectStore
-from kit.spark_processes import SparkProcesses
-from kit.spark_standalone import Standalone
-from kit.submitting import Submitter
+from kit.submitting import SparkProcesses, Standalone, Submitter
 
 AT_WORK = {
     "compact": ("PUT", ".parquet"),

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.cluster_jobs import JOBS, check_done, make_older, prepared
-from kit.cluster_tables import ClusterTable, Site
+from kit.cluster import JOBS, ClusterTable, Site, check_done, make_older, prepared
 from kit.object_store import ObjectStore
-from kit.spark_standalone import Standalone
-from kit.submitting import Submitter
+from kit.submitting import Standalone, Submitter
 
 
 @pytest.mark.parametrize("name", JOBS)

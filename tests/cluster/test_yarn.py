@@ -12,11 +12,8 @@ from hdfs_native import Client
 
 from icekeep.runtime import SYSTEM
 from icekeep.storage.hdfs.client import hdfs_path
-from kit.cluster_jobs import JOBS, OLD, check_done, check_result, prepared
-from kit.cluster_tables import ClusterTable, Site
-from kit.hdfs import Hdfs
-from kit.submitting import Submitter
-from kit.yarn import Yarn
+from kit.cluster import JOBS, OLD, ClusterTable, Site, check_done, check_result, prepared
+from kit.submitting import Hdfs, Submitter, Yarn
 
 _NUMBERS = count(1)
 

@@ -1,19 +1,132 @@
 """A case played with a tool, and what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Columns
 
-from conformance.cases import Case
-from conformance.gate import Gate
-from conformance.reading import Reader, foreign_rows
+from conformance.gate import Gate, Lost
 from conformance.tools.tool import COMPACT, EXPIRE, Answer, Target, Tool
-from conformance.world import NAME, OLD_S, Kept, World
+from conformance.tools.tool import MANIFESTS as REWRITE_MANIFESTS
+from conformance.world import NAME, OLD_S, Kept, Reader, World, foreign_rows
 from icekeep.spec.snapshots import MAIN
+
+Meanwhile = Callable[[World], None]
+
+ANSWERS = {
+    "answer-500": ("its commit is done, and the answer is 500", Lost(500)),
+    "answer-504": ("its commit is done, and the answer is 504, by a proxy", Lost(504)),
+    "answer-cut-off": ("its commit is done, and the connection ends without an answer", Lost(0)),
+    "not-done-503": ("its commit is not done, and the answer is 503", Lost(503, applied=False)),
+}
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that may happen.
+
+    Attributes:
+        says: in a line, what happens.
+        version: of the table's format.
+        prepare: done to the table, which has `files` files from as many appends, before the tool begins.
+        meanwhile: by the number of a commit of the tool, from 1, what others do while it is held.
+        lost: by the same number, what the tool hears in place of an answer.
+        beside: while the first commit is held, the same tool does the same from its beginning to its end.
+    """
+
+    name: str
+    says: str
+    operation: str
+    version: int = 2
+    files: int = 6
+    prepare: tuple[Meanwhile, ...] = ()
+    meanwhile: Mapping[int, tuple[Meanwhile, ...]] = {}
+    lost: Mapping[int, Lost] = {}
+    beside: bool = False
+
+
+def _compactions() -> list[Case]:
+    def case(name: str, says: str, *first: Meanwhile, version: int = 2, **more: object) -> Case:
+        meanwhile = {1: first} if first else {}
+        return Case(name=f"compact/{name}", says=says, operation=COMPACT, version=version, meanwhile=meanwhile, **more)
+
+    every_second = {1: (World.upsert,) * 3, 2: (World.upsert,)}
+    return [
+        case("append", "a file is appended", World.append),
+        case("position-deletes", "rows are deleted by a position delete file", World.delete_positions),
+        case("equality-deletes", "rows are deleted by an equality delete file", World.delete_equal),
+        case("vector", "rows are deleted by a deletion vector", World.delete_by_vector, version=3),
+        case("file-deleted", "a file that it read is deleted whole", World.delete_file),
+        case("rollback", "the table is rolled back by one append", World.roll_back),
+        case("beside-itself", "the same compaction runs whole", beside=True),
+        Case(
+            name="compact/equality-deletes-each-second",
+            says="three upserts (equality delete and new rows), and a fourth at its second try",
+            operation=COMPACT,
+            meanwhile=every_second,
+        ),
+    ]
+
+
+def _manifests() -> list[Case]:
+    def case(name: str, says: str, *first: Meanwhile, version: int = 2) -> Case:
+        return Case(
+            name=f"manifests/{name}", says=says, operation=REWRITE_MANIFESTS, version=version, meanwhile={1: first}
+        )
+
+    return [
+        case("append", "a file is appended", World.append),
+        case("position-deletes", "rows are deleted by a position delete file", World.delete_positions),
+        case("vector", "rows are deleted by a deletion vector", World.delete_by_vector, version=3),
+        case("rollback", "the table is rolled back by one append", World.roll_back),
+    ]
+
+
+_HISTORY = (World.delete_file, World.delete_file, World.make_old)
+
+
+def _expirations() -> list[Case]:
+    def case(name: str, says: str, *first: Meanwhile, prepare: tuple[Meanwhile, ...] = ()) -> Case:
+        return Case(
+            name=f"expire/{name}",
+            says=says,
+            operation=EXPIRE,
+            prepare=(*_HISTORY, *prepare),
+            meanwhile={1: first},
+        )
+
+    return [
+        case(
+            "reader",
+            "somebody has planned a scan of the newest snapshot; a file of that is deleted whole",
+            World.delete_file,
+            prepare=(World.plan_to_read,),
+        ),
+        case("tag", "an old snapshot that would expire is tagged", lambda world: world.tag(3)),
+        case("rollback", "an old snapshot that would expire becomes the current one", lambda world: world.roll_back(3)),
+    ]
+
+
+def _lost() -> list[Case]:
+    first: dict[str, tuple[str, tuple[Meanwhile, ...]]] = {
+        "compact": (COMPACT, ()),
+        "manifests": (REWRITE_MANIFESTS, ()),
+        "expire": (EXPIRE, _HISTORY),
+    }
+    return [
+        Case(name=f"{room}/{name}", says=says, operation=operation, prepare=prepare, lost={1: lost})
+        for room, (operation, prepare) in first.items()
+        for name, (says, lost) in ANSWERS.items()
+    ]
+
+
+CASES = {case.name: case for case in [*_compactions(), *_manifests(), *_expirations(), *_lost()]}
+
 
 DATA_FILES, MANIFESTS = (".parquet", ".puffin"), (".avro",)
 
@@ -183,3 +296,74 @@ def _plain(location: str) -> str:
 
 def _is_list(location: str) -> bool:
     return location.rpartition("/")[2].startswith("snap-")
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a run: versions by tool, and all outcomes."""
+
+    versions: Mapping[str, Mapping[str, str]]
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def tools(self) -> list[str]:
+        return list(self.versions)
+
+    def cells(self) -> dict[str, list[str]]:
+        """By case, what is said of each tool."""
+        found = {(one.case, one.tool): one for one in self.outcomes}
+        names = dict.fromkeys(one.case for one in self.outcomes)
+        return {name: [cell(found.get((name, tool))) for tool in self.tools] for name in names}
+
+
+def report(tools: Sequence[Tool], outcomes: Sequence[Outcome]) -> Report:
+    return Report(versions={tool.name: dict(tool.versions()) for tool in tools}, outcomes=tuple(outcomes))
+
+
+def cell(outcome: Outcome | None) -> str:
+    """What became of a case: losses first, then what the tool did, then what of its work was thrown away."""
+    if outcome is None:
+        return ""
+    losses = [
+        f"{outcome.rows_lost:,} rows lost" if outcome.rows_lost else "",
+        f"{outcome.rows_back:,} rows come back" if outcome.rows_back else "",
+        *(f"{ref} lost" for ref in outcome.refs_lost),
+    ]
+    found = [f"**{loss}**" for loss in losses if loss]
+    found.append(outcome.verdict)
+    if outcome.discarded_files:
+        stay = " (left on disk)" if outcome.left_files else ""
+        found.append(f"discarded {_files(outcome.discarded_files)}{stay}")
+    return ", ".join(found)
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
+
+
+def markdown(told: Report) -> str:
+    """A table for a page."""
+    titles = ["case", *(title(told, tool) for tool in told.tools)]
+    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+    lines += [f"| {' | '.join([f'`{name}`', *cells])} |" for name, cells in told.cells().items()]
+    return "\n".join(lines) + "\n"
+
+
+def title(told: Report, tool: str) -> str:
+    return f"{tool}: {', '.join(f'{name} {text}' for name, text in told.versions[tool].items())}"
+
+
+def print_report(told: Report, console: Console) -> None:
+    """A table for a terminal; below, what each tool said where it did not do its work, and the bytes that it threw away."""
+    columns = Columns()
+    for name in ("case", *told.tools):
+        columns.add_column(name)
+    for name, cells in told.cells().items():
+        columns.add_row(name, *(escape(text).replace("**", "") for text in cells))
+    console.print(columns)
+    for tool in told.tools:
+        console.print(title(told, tool))
+    for one in told.outcomes:
+        said = [f"{answer.error}: {answer.message}" for answer in one.answers if answer.error]
+        thrown = [f"{one.discarded_bytes:,} bytes discarded"] if one.discarded_files else []
+        if details := [*one.notes, *thrown, *said]:
+            console.print(escape(f"{one.tool}, {one.case} ({CASES[one.case].says}): {'; '.join(details)}"))

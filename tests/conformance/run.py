@@ -20,9 +20,7 @@ sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).paren
 import msgspec  # noqa: E402 - the path comes first
 from rich.console import Console  # noqa: E402
 
-from conformance.cases import CASES, Case  # noqa: E402
-from conformance.outcomes import Report, markdown, print_report, report  # noqa: E402
-from conformance.play import Outcome, play  # noqa: E402
+from conformance.play import CASES, Case, Outcome, Report, markdown, play, print_report, report  # noqa: E402
 from conformance.tools.known import TOOLS  # noqa: E402
 from conformance.tools.tool import CommandTool, Tool  # noqa: E402
 

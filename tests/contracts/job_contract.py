@@ -31,9 +31,9 @@ from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_branch, create_tag
 from kit.cases import some_of
+from kit.fake_jobs import problems_of_result
 from kit.job_world import Fault, Killed, World
-from kit.no_spark import no_spark
-from kit.published_schema import problems_of_result
+from kit.runtime import no_spark
 
 KEYS = Path(__file__).with_name("json_keys.txt")
 KINDS = dict.fromkeys(("read", "open", "head", "list", "list_share", "shares", "child_names", "load"), "read")

@@ -24,10 +24,10 @@ from icekeep.runtime import SYSTEM
 from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
+from kit.deletes import data_files, delete_positions
 from kit.lake import multiset
 from kit.servers.process import ServerProcess
 from kit.shell import Finished, run_here
-from kit.written_deletes import data_files, delete_positions
 
 NAME = "events"
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("kind", pa.string()), pa.field("amount", pa.float64())])

@@ -30,7 +30,7 @@ from icekeep.tables.verbs import create_table
 from kit.cases import some_of
 from kit.job_world import EVENTS, Fault, Killed, World
 from kit.lake import SCHEMA
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 
 class PlanContract:

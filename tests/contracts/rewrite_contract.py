@@ -19,10 +19,10 @@ from icekeep.catalog.base import Table
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.values import value_from_bytes
 from icekeep.tables.read import read_table
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from kit.job_world import World
 from kit.lake import events, multiset
 from kit.naive_scan import live_entries, scan_rows
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 LINEAGE = ("_row_id", "_last_updated_sequence_number")
 MONTHS = (("at", "month"),)

@@ -5,12 +5,20 @@ import subprocess
 from pathlib import Path
 from urllib.parse import urlparse
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyspark.sql import SparkSession
 
+from icekeep.formats.rewrite.copy_row_groups import STITCH_FLOOR_BYTES
+from icekeep.maintenance.compact.job import compact
+from icekeep.tables.refs import create_branch, create_tag
+from icekeep.tables.verbs import append, create_table
 from kit.cases import for_each
-from kit.lake import EVENTS, events, multiset
-from kit.shell import ROOT, Operator
+from kit.catalogs import check_race, conflicts_of, names, racing_table, start_appending
+from kit.deletes import data_files
+from kit.lake import EVENTS, Lake, events, multiset
+from kit.shell import BIN, ROOT, Finished, Operator
 
 
 def test_jobs_by_spark_submit_and_by_themselves_keep_every_row(operator: Operator) -> None:
@@ -247,3 +255,145 @@ def test_a_purged_table_is_gone_with_its_files(operator: Operator) -> None:
     assert operator.run_here("drop", "--purge").status == 0
     assert operator.lake.content_on_disk() == set()
     assert operator.run_here("drop", "--purge").status == 2
+
+
+def run(operator: Operator, *words: str) -> Finished:
+    """Run a command whose name may be two words."""
+    done = subprocess.run(
+        [str(BIN / "icekeep"), *words, "--conf", str(operator.conf), "--catalog", "local", "--table", "db.events"],
+        capture_output=True,
+        text=True,
+        env=operator.environment(),
+        cwd=operator.conf.parent,
+        timeout=300,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_branch_is_made_listed_and_published_from_the_shell(operator: Operator) -> None:
+    table = operator.lake.filled(commits=1, files=1)
+    assert run(operator, "ref", "create-branch", "audit", "--max-ref-age", "7d").status == 0
+    append(operator.lake.load(), events(9), branch="audit")
+    listed = run(operator, "ref", "list", "--output", "json")
+    assert (listed.status, listed.err) == (0, "")
+    refs = {ref["name"]: ref for ref in listed.json["result"]["refs"]}
+    assert (refs["audit"]["type"], refs["audit"]["max_ref_age_ms"]) == ("branch", 604_800_000)
+    rows = operator.lake.rows()
+    planned = run(operator, "ref", "fast-forward", "main", "--to", "audit", "--dry-run")
+    assert (planned.status, operator.lake.rows()) == (0, rows)
+    assert run(operator, "ref", "fast-forward", "main", "--to", "audit").status == 0
+    assert operator.lake.rows() == rows + multiset(events(9))
+    back = run(operator, "rollback", "--snapshot-id", str(table.metadata.current_snapshot_id), "--output", "json")
+    assert (back.status, back.json["status"]) == (0, "done")
+    assert operator.lake.rows() == rows
+
+
+@pytest.fixture
+def with_refs(operator: Operator) -> Operator:
+    """Somebody whose table has a branch, `audit`, and a tag, `v1`."""
+    create_tag(create_branch(operator.lake.filled(commits=1, files=1), "audit"), "v1")
+    return operator
+
+
+@for_each(
+    ("words", "complaint"),
+    [
+        ("ref drop-branch audits", "no branch 'audits'; there is 'audit', 'main'"),
+        ("ref drop-tag audit", "'audit' is a branch, not a tag"),
+        ("ref list --dry-run", "unrecognized arguments: --dry-run"),
+        ("rollback", "--snapshot-id --timestamp --set-current --set-current-ref is required"),
+        ("compact --branch audits", "no branch 'audits'; there is 'audit', 'main'"),
+        ("rewrite_manifests --branch v1", "'v1' is a tag; only a branch can be committed to"),
+    ],
+)
+def test_a_wrong_name_is_one_line_and_exit_status_2(with_refs: Operator, words: str, complaint: str) -> None:
+    done = with_refs.run_here(words)
+    assert done.status == 2
+    assert complaint in done.complaint
+    assert len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.nightly
+def test_a_branch_is_compacted_from_the_shell_and_main_does_not_move(operator: Operator) -> None:
+    table = create_branch(operator.lake.filled(), "audit")
+    main = table.metadata.current_snapshot_id
+    done = run(operator, "compact", "--branch", "audit", "--output", "json")
+    assert (done.status, done.json["result"]["rewritten_data_files_count"]) == (0, 18)
+    after = operator.lake.load().metadata
+    assert (after.current_snapshot_id, after.refs["audit"].snapshot_id == main) == (main, False)
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.nightly
+def test_row_groups_of_lineitem_are_copied_by_the_second_rewrite(tmp_path: Path, spark_session: SparkSession) -> None:
+    """At 27 bytes a row, a limit of a million rows kept every row group below the floor of 32 MiB."""
+    shape = ["--tables=lineitem", "--scale-factor=1", "--parts=24", f"--output-dir={tmp_path / 'rows'}"]
+    command = [str(BIN / "tpchgen-cli"), "parquet", "--quiet", "--no-progress", *shape, "--compression=ZSTD(1)"]
+    subprocess.run(command, check=True)
+    lake = Lake(tmp_path)
+    paths = sorted((tmp_path / "rows" / "lineitem").iterdir())
+    table = create_table(lake.catalog, EVENTS, pq.read_schema(paths[0]))
+    for path in paths:
+        table = append(table, pq.read_table(path))
+    rows_count = sum(file.record_count for file in data_files(table))
+    first = compact(table, spark_session, options={"target-file-size-bytes": str(64 * MIB)})
+    assert (first.rewritten_data_files_count, first.stitched_data_files_count) == (24, 0)
+    written = data_files(lake.load())
+    large = [file for file in written if file.file_size_in_bytes > STITCH_FLOOR_BYTES + MIB]
+    assert len(large) >= 2
+    assert all(file.file_size_in_bytes / len(file.split_offsets) > STITCH_FLOOR_BYTES for file in large)
+    options = {"target-file-size-bytes": str(512 * MIB), "rewrite-all": "true"}
+    second = compact(lake.load(), spark_session, options=options)
+    assert second.stitched_data_files_count >= 1
+    after = data_files(lake.load())
+    assert sum(file.record_count for file in after) == rows_count
+    assert max(len(file.split_offsets or ()) for file in after) >= 2
+
+
+def test_metadata_that_was_cut_off(operator: Operator) -> None:
+    table = operator.lake.filled(commits=3, files=1)
+    location = table.metadata_location
+    before = table.metadata.metadata_log[-1].metadata_file
+    path = Path(urlparse(location).path)
+    path.write_bytes(path.read_bytes()[:400])
+    rows = multiset(events(0, 20, month=1)) + multiset(events(1, 20, month=2))
+    files = operator.lake.files_on_disk()
+    checked = operator.run("check", "--output", "json")
+    assert (checked.status, checked.json["status"]) == (3, "faulty")
+    assert checked.json["result"]["sound_metadata"][0]["metadata_location"] == before
+    others = operator.run("repair", "--fault", "302")
+    assert others.status == 1
+    assert "`--fault 101` has the table begin again" in others.complaint
+    refused = operator.run("repair", "--fault", "101", "--output", "json")
+    assert (refused.json["status"], refused.json["result"]["mended"]) == ("partial", [])
+    [stays] = refused.json["result"]["not_mended"]
+    assert f"--accept-loss {location}" in stays["reason"]
+    asked = ("--fault", "101", "--accept-loss", location)
+    plan = operator.run("repair", *asked, "--dry-run", "--output", "json")
+    assert (plan.status, plan.json["status"]) == (0, "planned")
+    assert operator.lake.files_on_disk() == files
+    assert "lost" in operator.run("repair", *asked, "--dry-run").out
+    done = operator.run("repair", *asked, "--approve", plan.json["result"]["hash"], "--output", "json")
+    assert (done.status, done.json["status"]) == (0, "done")
+    result = done.json["result"]
+    now = operator.lake.load()
+    assert (result["metadata_location_before"], result["metadata_location"]) == (location, now.metadata_location)
+    assert operator.lake.rows() == rows
+    assert files < operator.lake.files_on_disk()
+    assert len(operator.lake.foreign().snapshots()) == 2
+
+
+WRITERS, COMMITS = 4, 10
+
+
+@pytest.mark.parametrize("kind", ["sql", pytest.param("filesystem", marks=pytest.mark.nightly)])
+def test_four_processes_lose_no_commit_and_double_none(tmp_path, kind):
+    lake = Lake(tmp_path, kind)
+    racing_table(lake.properties)
+    start_appending(lake.properties, writers=WRITERS, commits=COMMITS).finish()
+    check_race(lake.load(), lake.foreign(), dict.fromkeys(names(WRITERS), COMMITS))
+    # Writers that never met would have shown nothing.
+    assert conflicts_of(lake.load()) >= WRITERS * COMMITS * 0.3

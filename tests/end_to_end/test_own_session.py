@@ -98,7 +98,7 @@ def test_a_worker_imports_neither_pandas_nor_what_only_a_driver_needs(told):
         assert not packages & {"pandas", "sqlalchemy", "rich", "yaml", "boto3", "requests", "thrift", "datafusion"}
 
 
-def test_in_a_worker_of_limited_memory_arrow_gives_back_what_it_does_not_use(told):
+def test_arrow_gives_memory_back_in_a_limited_worker(told):
     """What other allocators keep for later counts by the limit that `spark.executor.pyspark.memory` sets."""
     assert {task["pool"] for task in told["tasks"]} == {"system"}
 

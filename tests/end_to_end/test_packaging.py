@@ -143,9 +143,7 @@ def test_the_wheel_of_the_sdist_is_that_of_the_checkout(dist: Path, source: Path
         }
 
 
-def test_what_is_installed_alone_has_a_version_and_each_script_says_what_it_does(
-    installed: Path, outside: Outside
-) -> None:
+def test_the_installed_package_and_its_scripts(installed: Path, outside: Outside) -> None:
     icekeep, home = installed.with_name("icekeep"), installed.parents[1]
     assert outside(icekeep, "--version") == f"icekeep {version('icekeep')}"
     told, file = outside(installed, "-c", "import icekeep; print(icekeep.__version__, icekeep.__file__)").split()
@@ -160,9 +158,7 @@ def test_what_is_installed_alone_has_a_version_and_each_script_says_what_it_does
         assert outside(installed, shipped / name, "--help").startswith(f"usage: {Path(name).name} ")
 
 
-def test_jobs_run_from_what_is_installed_alone_by_spark_submit_and_by_python(
-    installed: Path, outside: Outside, operator: Operator
-) -> None:
+def test_jobs_run_from_what_is_installed_alone(installed: Path, outside: Outside, operator: Operator) -> None:
     operator.lake.filled()
     rows = operator.lake.rows()
     compact, expire, log4j = (

@@ -1,16 +1,21 @@
 """A plan as an operator has it: written by `--plan-out`, looked at, carried out by `apply`, or refused where the table moved."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 
 from icekeep.maintenance.compact.job import compact
-from icekeep.tables.verbs import append
-from kit.lake import events, multiset
-from kit.no_spark import no_spark
+from icekeep.tables.verbs import append, create_table
+from kit.browser import Page
+from kit.lake import SCHEMA, events, multiset
+from kit.runtime import no_spark
 from kit.shell import BIN, ROOT, Finished, Operator
 
 
@@ -102,3 +107,142 @@ def test_a_plan_is_carried_out_by_spark_submit(operator: Operator, tmp_path: Pat
     done = apply(operator, path, "--output", "json", submit=True)
     assert (done.status, done.json["result"]["result"]["rewritten_data_files_count"]) == (0, 6), sys.stderr
     assert operator.lake.rows() == rows
+
+
+def doctor(operator: Operator, *words: str, submit: bool = False, **environment: str) -> Finished:
+    program = [str(BIN / "spark-submit"), "--master", "local[2]", f"{ROOT}/jobs/doctor.py"]
+    done = subprocess.run(
+        [*(program if submit else [str(BIN / "icekeep"), "doctor"]), "--conf", str(operator.conf), *words],
+        capture_output=True,
+        text=True,
+        env={**operator.environment(submit=submit), **environment},
+        cwd=operator.conf.parent,
+        timeout=300,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def unwell(done: Finished) -> dict[tuple[str, str], str]:
+    """But for memory, which may be little where the tests run."""
+    found: list[dict[str, Any]] = done.json["result"]["findings"]
+    return {
+        (one["about"], one["check"]): one["status"]
+        for one in found
+        if one["status"] != "ok" and one["check"] != "memory"
+    }
+
+
+def test_by_hand_all_but_executors_is_looked_at(operator: Operator) -> None:
+    before = sorted(operator.conf.parent.rglob("*"))
+    done = doctor(operator, "--namespace", "db", "--output", "json")
+    assert unwell(done) == {("executors", "session"): "not-tried"}
+    assert done.status == (0 if done.json["status"] == "ok" else 2)
+    assert sorted(operator.conf.parent.rglob("*")) == before
+
+
+def test_without_java_the_rest_is_told(operator: Operator, tmp_path: Path) -> None:
+    done = doctor(operator, "--executors", "--output", "json", JAVA_HOME=str(tmp_path))
+    assert done.status == 2
+    assert unwell(done) == {
+        ("driver", "java"): "wrong",
+        ("catalog local", "commit"): "not-tried",
+        ("executors", "session"): "wrong",
+    }
+
+
+def test_by_spark_submit_executors_are_asked(operator: Operator) -> None:
+    done = doctor(operator, "--namespace", "db", "--output", "json", submit=True)
+    assert unwell(done) == {("driver", "java"): "not-tried"}
+    found = {(one["about"], one["check"]): one["message"] for one in done.json["result"]["findings"]}
+    assert "master local[2]" in found["executors", "session"]
+    assert "(executors: 1, hosts: 1)" in found["executors", "python"]
+
+
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="needs a Python of the same version without our packages")
+@pytest.mark.nightly
+def test_executors_that_have_nothing_of_what_is_needed_are_told(operator: Operator) -> None:
+    bare = getattr(sys, "_base_executable", sys.executable)
+    done = doctor(operator, "--output", "json", submit=True, PYSPARK_PYTHON=bare)
+    assert done.status == 2
+    missing = {
+        check.removeprefix("package "): status
+        for (about, check), status in unwell(done).items()
+        if about == "executors"
+    }
+    assert missing["pyarrow"] == missing["datafusion"] == "wrong"
+    assert json.loads(done.out)["job"] == "doctor"
+
+
+FILES = {"calm": 1, "broken": 2, "some": 5, "more": 12, "sick": 30}
+
+
+def report(operator: Operator, *words: str) -> Finished:
+    done = subprocess.run(
+        [str(BIN / "icekeep"), "report", "--config", str(operator.conf), *words],
+        capture_output=True,
+        text=True,
+        env=operator.environment(),
+        cwd=operator.conf.parent,
+        timeout=300,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def fill(operator: Operator) -> None:
+    for name, files in FILES.items():
+        table = create_table(operator.lake.catalog, ("db", name), SCHEMA, partition_by=[("at", "month")])
+        for number in range(files):
+            table = append(table, [events(number)])
+        if name == "broken":
+            Path(urlparse(table.metadata_location).path).write_text("{")
+
+
+def test_five_tables_of_which_one_is_broken(operator: Operator) -> None:
+    fill(operator)
+    before = {path: os.stat(path).st_mtime_ns for path in operator.lake.files_on_disk()}
+    done = report(operator, "--output", "json", "--match", "db.*")
+    assert done.status == 3
+    result = done.json["result"]
+    assert [one["table"] for one in result["tables"]] == [f"local.db.{n}" for n in ("sick", "more", "some", "calm")]
+    assert [(one["name"], one["kind"]) for one in result["not_read"]] == [("local.db.broken", "invalid-table")]
+    assert {path: os.stat(path).st_mtime_ns for path in operator.lake.files_on_disk()} == before
+    shown = report(operator)
+    assert shown.status == 3
+    assert "local.db.broken: cannot read table metadata" in shown.out
+    assert "compact, rewrite_manifests" in shown.out
+    metrics = report(operator, "--catalog", "local", "--output", "prometheus")
+    assert metrics.status == 3
+    assert (
+        'icekeep_table_data_files{catalog="local",namespace="db",table="local.db.sick"} 30.0'
+        in metrics.out.splitlines()
+    )
+    page = report(operator, "--output", "html")
+    assert page.status == 3
+    assert {f"local.db.{name}" for name in FILES} <= {*re.findall(r"local\.db\.\w+", Page(page.out).text)}
+    assert {path: os.stat(path).st_mtime_ns for path in operator.lake.files_on_disk()} == before
+    assert "starting Spark" not in done.err + shown.err + metrics.err + page.err
+
+
+def test_the_jobs_that_it_names_make_a_table_healthy(operator: Operator) -> None:
+    table = operator.lake.create()
+    for number in range(12):
+        table = append(table, [events(number)])
+
+    def told() -> dict[str, object]:
+        done = report(operator, "--table", "local.db.events", "--output", "json")
+        assert done.status == 0
+        [one] = done.json["result"]["tables"]
+        return dict(one)
+
+    first = told()
+    to_do = [job["command"] for job in json.loads(json.dumps(first["jobs"])) if job["has_work"]]
+    config = f"--config {operator.conf}"
+    assert to_do == [f"icekeep {job} --table local.db.events {config}" for job in ("compact", "rewrite_manifests")]
+    for command in to_do:
+        done = operator.run(command.split()[1])
+        assert done.status == 0, done.err
+    last = told()
+    assert not any(job["has_work"] for job in json.loads(json.dumps(last["jobs"])))
+    assert (first["score"] < 60, last["score"] > 95) == (True, True)  # type: ignore[operator]

@@ -18,7 +18,7 @@ from random import Random
 sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).parents[1])]
 
 from fuzz.targets import TARGETS, Target  # noqa: E402 - the path comes first
-from kit.sharing_out import shared_out  # noqa: E402
+from kit.runs import shared_out  # noqa: E402
 
 _CHUNK = 500
 

@@ -9,10 +9,8 @@ import pytest
 
 from kit.foreign_software import flink, java, panel, postgres, trino
 from kit.java import IcebergJava
-from kit.judging.panel import JUDGED, Panel
-from kit.judging.tally import Count, save, summary
+from kit.judging.panel import JUDGED, Count, Panel, checks_below, save, summary
 from kit.lake import Lake
-from kit.soundness import checks_below
 
 __all__ = ["flink", "java", "panel", "postgres", "trino"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kit.judging.tally import KEPT, counted_table, faults_table, kept, kept_files
+from kit.judging.panel import KEPT, counted_table, faults_table, kept, kept_files
 from kit.shell import ROOT
 
 PAGE = ROOT / "docs" / "judges.md"

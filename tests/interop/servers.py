@@ -23,10 +23,9 @@ from contracts.life_contract import TableLife
 from contracts.storage_contract import ObjectStorageContract, StorageContract
 from icekeep.runtime import SYSTEM
 from kit.postgres import postgres_release
-from kit.servers.azure import Azurite
+from kit.servers.catalogs import NessieServer, SeaweedServer
 from kit.servers.gcs import FakeGcsServer
-from kit.servers.rest import NessieServer, SeaweedServer
-from kit.servers.s3 import MinIO, SeaweedFS
+from kit.servers.stores import Azurite, MinIO, SeaweedFS
 from kit.shell import ROOT
 
 PAGE = ROOT / "docs" / "servers.md"

@@ -1,6 +1,9 @@
 """Our DAGs in a real Airflow: how they load, and runs of them by `dag.test()`, by spark-submit and by the worker."""
 
+import json
+import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -8,9 +11,9 @@ from icekeep.errors import UsageError
 from icekeep.operations.arguments import parse_command
 from icekeep.policies.resolution import parse_schedule
 from icekeep.tables.verbs import append, create_table
-from kit.in_airflow import look, run, takes_schedules
+from kit.in_airflow import SAID, look, run, takes_schedules
 from kit.lake import SCHEMA, events
-from kit.shell import Operator
+from kit.shell import BIN, Operator
 
 pytestmark = pytest.mark.deep
 
@@ -187,7 +190,7 @@ def test_a_listed_table_is_maintained_by_spark_submit(ran):
     ]
 
 
-def test_what_is_due_is_found_when_the_run_begins_and_each_table_is_a_task_group(ran):
+def test_each_due_table_is_a_task_group(ran):
     (runs, lake) = ran
     tasks = runs["found"]["tasks"]
     names = {task["name"]: index for index, task in tasks.items() if index.startswith("tables.compact[")}
@@ -204,7 +207,7 @@ def test_what_is_due_is_found_when_the_run_begins_and_each_table_is_a_task_group
     assert (len(loaded(lake, "small").snapshots), len(loaded(lake, "large").snapshots)) == (1, 1)
 
 
-def test_a_run_fails_where_one_task_has_though_the_last_job_of_the_table_has_not(ran):
+def test_a_run_fails_where_one_task_has(ran):
     done = ran[0]["found"]
     assert (done["state"], done["tasks"]["outcome[-1]"]["state"]) == ("failed", "failed")
     assert Counter(task["state"] for task in done["tasks"].values())["failed"] == 2
@@ -223,3 +226,185 @@ def test_a_job_by_hand_shows_its_plan(ran):
     assert (done["state"], left["status"], left["dry_run"]) == ("success", "planned", True)
     assert done["events"] == []
     assert len(loaded(lake, "calm").snapshots) == 1
+
+
+DAG = """
+import os
+
+from airflow.sdk import DAG
+
+from icekeep.airflow import (
+    Installation, CheckOperator, CompactOperator, ExpireSnapshotsOperator, RemoveOrphanFilesOperator, RewriteManifestsOperator,
+    RewritePositionDeletesOperator, TableDueSensor,
+)
+
+PLACE = {"python": os.environ["ICEKEEP_PYTHON"], "home": os.environ["ICEKEEP_HOME"]}
+
+with DAG("own", schedule=None, params={"table": "local.db.t", "age": "0d", "files": 2}) as dag:
+    table = {"table": "{{ params.table }}", "retries": 0}
+    (
+        CompactOperator(
+            task_id="compact", where="id >= 0", options={"min-input-files": "{{ params.files }}"}, alias="own", spark=True,
+            snapshot_properties={"ticket": "{{ run_id }}"}, **table,
+        )
+        >> RewritePositionDeletesOperator(task_id="deletes", **table)
+        >> RewriteManifestsOperator(task_id="manifests", **table)
+        >> ExpireSnapshotsOperator(task_id="expire", older_than="{{ params.age }}", retain_last=1, **table)
+        >> RemoveOrphanFilesOperator(task_id="plan", older_than="3d", dry_run=True, **table)
+        >> RemoveOrphanFilesOperator(task_id="orphans", older_than="3d", **table)
+        >> CheckOperator(task_id="check", deep=True, **table)
+    )
+
+with DAG("connected", schedule=None) as connected:
+    shown = {"docs_url": "https://docs/", "report_url": "https://pages/report.html"}
+    here = Installation(conf=None, **PLACE, **shown)
+    common = {"table": "local.db.t", "icekeep_conn_id": "my_lake", "installation": here}
+    CheckOperator(task_id="missing", retries=0, **{**common, "table": "local.db.none"})
+    CheckOperator(task_id="worker", **common)
+    CheckOperator(task_id="submitted", spark=True, **common)
+    CheckOperator(task_id="cluster", spark=True, deploy_mode="cluster", **common)
+
+with DAG("waits", schedule=None) as waits:
+    def due(task_id, conf, python=PLACE["python"], **given):
+        place = Installation(conf=os.environ[conf], **{**PLACE, "python": python})
+        given = {"table": "local.db.{{ 'waits' }}", "policy": "big", "icekeep_conn_id": "my_lake", "retries": 0, **given}
+        return TableDueSensor(task_id=task_id, installation=place, **given)
+
+    due("now", "DUE_CONF", timeout=0)
+    due("later", "LATER_CONF", os.environ["CHANGES_CONF"], deferrable=True, poke_interval=0)
+    due("never", "NEVER_CONF", timeout=0, poke_interval=0, soft_fail=True)
+    due("missing", "DUE_CONF", table="local.db.none", deferrable=True)
+
+with DAG("wrong", schedule=None) as wrong:
+    ExpireSnapshotsOperator(task_id="expire", table="local.db.t", older_than="{{ 'yesterday' }}", retries=3)
+"""
+FILES_COUNT = 6
+POLICY = """
+policies:
+  - {{name: big, schedule: null, match: local.db.waits, jobs: {{compact: {{when: {{small_files_over: {limit}}}}}}}}}
+"""
+CHANGES = """#!{python}
+import os, sys
+from pathlib import Path
+
+looks = Path({looks!r})
+looks.touch()
+assert looks.stat().st_size < 20
+if looks.stat().st_size:
+    words = [word for word in sys.argv if word.startswith("--config=")]
+    own = Path(words[0].partition("=")[2])
+    own.write_text(own.read_text().replace("over: 100", "over: 1"))
+looks.write_text(looks.read_text() + "look ")
+os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+"""
+"""A Python at whose second look the policy wants less."""
+LOOKS = "looks"
+SECRET = "s3cr3t-of-the-lake"
+
+
+@pytest.fixture(scope="module")
+def operators_ran(tmp_path_factory):
+    home = tmp_path_factory.mktemp("airflow_operators")
+    operator = Operator(home / "lake")
+    table = create_table(operator.lake.catalog, ("db", "t"), SCHEMA)
+    for number in range(FILES_COUNT):
+        table = append(table, [events(number)])
+    directory = Path(table.metadata.location.removeprefix("file://"))
+    orphan = directory / "data" / "orphan.parquet"
+    orphan.write_bytes(b"nobody's")
+    os.utime(orphan, (0, 0))
+    before = {path.name for path in (directory / "data").rglob("*.parquet")}
+    extra = {**operator.lake.properties, "s3.secret-access-key": SECRET}
+    connection = json.dumps({"conn_type": "icekeep", "schema": "local", "extra": extra})
+    waits = create_table(operator.lake.catalog, ("db", "waits"), SCHEMA)
+    for number in range(FILES_COUNT):
+        waits = append(waits, [events(number)])
+    confs = {"DUE_CONF": 1, "LATER_CONF": 100, "NEVER_CONF": 100}
+    for name, limit in confs.items():
+        (home / name).write_text(POLICY.format(limit=limit))
+    changes = home / "changes"
+    changes.write_text(CHANGES.format(python=str(BIN / "python"), looks=str(home / LOOKS)))
+    changes.chmod(0o700)
+    places = {**{name: str(home / name) for name in confs}, "CHANGES_CONF": str(changes)}
+    names = ("own", "wrong", "connected", "waits")
+    done = run(home, operator.conf, [[name, None] for name in names], DAG, AIRFLOW_CONN_MY_LAKE=connection, **places)
+    logs = (home / SAID).read_text() + (home / LOOKS).read_text()
+    return dict(zip(names, done, strict=True)), operator.lake, directory, before, logs
+
+
+def left(runs, task):
+    return runs["own"]["tasks"][f"{task}[-1]"]["left"]
+
+
+def test_each_job_has_an_operator_that_works(operators_ran):
+    runs, lake, directory, before, _ = operators_ran
+    tasks = runs["own"]["tasks"]
+    assert {name: task["state"] for name, task in tasks.items()} == dict.fromkeys(tasks, "success")
+    assert {left(runs, task)["table"] for task in ("compact", "expire", "check")} == {"local.db.t"}
+    assert left(runs, "compact")["result"]["rewritten_data_files_count"] == FILES_COUNT
+    metadata = lake.catalog.load(("db", "t")).metadata
+    assert len(metadata.snapshots) == 1
+    files = {path.name for path in (directory / "data").rglob("*.parquet")}
+    assert len(before) == FILES_COUNT + 1
+    assert len(files) == 1
+    assert not files & before
+
+
+def test_a_dry_run_deletes_nothing_and_what_follows_does(operators_ran):
+    runs = operators_ran[0]
+    assert (left(runs, "plan")["status"], left(runs, "plan")["dry_run"]) == ("planned", True)
+    assert left(runs, "orphans")["status"] == "done"
+
+
+def test_a_commit_is_an_event_under_the_alias(operators_ran):
+    [[uri, task, extra]] = operators_ran[0]["own"]["events"]
+    assert (uri, task, extra["job"]) == ("iceberg://local/db/t", "compact", "compact")
+
+
+def test_a_value_that_a_template_made_wrong(operators_ran):
+    done = operators_ran[0]["wrong"]
+    assert (done["state"], done["tasks"]["expire[-1]"]["state"], done["tasks"]["expire[-1]"]["left"]) == (
+        "failed",
+        "failed",
+        None,
+    )
+
+
+def test_a_connection_is_a_catalog_for_the_worker_and_for_spark_submit(operators_ran):
+    tasks = operators_ran[0]["connected"]["tasks"]
+    states = {name: (task["state"], (task["left"] or {}).get("status")) for name, task in tasks.items()}
+    assert states == {
+        "worker[-1]": ("success", "sound"),
+        "submitted[-1]": ("success", "sound"),
+        "cluster[-1]": ("failed", None),
+        "missing[-1]": ("failed", None),
+    }
+
+
+def test_no_secret_of_a_connection_is_shown(operators_ran):
+    assert SECRET not in json.dumps(operators_ran[0])
+    assert "submitted" in operators_ran[4]
+    assert SECRET not in operators_ran[4]
+
+
+def test_links_of_tasks_to_report_and_runbook(operators_ran):
+    tasks = operators_ran[0]["connected"]["tasks"]
+    report = "https://pages/report.html"
+    assert tasks["worker[-1]"]["links"] == {"Runbook": "", "Report": report, "Spark": ""}
+    assert tasks["missing[-1]"]["links"] == {
+        "Runbook": "https://docs/runbooks/not-found.html",
+        "Report": report,
+        "Spark": "",
+    }
+
+
+def test_a_sensor_waits_until_the_table_is_due(operators_ran):
+    tasks = operators_ran[0]["waits"]["tasks"]
+    assert {name: (task["state"], task["left"]) for name, task in tasks.items()} == {
+        "now[-1]": ("success", ["compact"]),
+        "later[-1]": ("success", ["compact"]),
+        "never[-1]": ("skipped", None),
+        "missing[-1]": ("failed", None),
+    }
+    assert operators_ran[4].endswith("look look ")
+    assert operators_ran[4].count("running trigger in line") == 1

@@ -37,12 +37,10 @@ from icekeep.spec.types import (
 from icekeep.tables.verbs import append, create_table
 from kit.cases import cases
 from kit.columns import column, schema_of, table_of, values
+from kit.deletes import data_files
 from kit.java import IcebergJava
-from kit.java_values import to_wire
 from kit.lake import Lake
-from kit.written_deletes import data_files
-
-pytestmark = pytest.mark.deep
+from kit.rows import to_wire
 
 QUICK = cases(
     30,
@@ -65,6 +63,7 @@ def curve_of(kind: str, columns: int, **settings_: Any) -> Curve:
     return Curve(kind=kind, column_ids=tuple(range(1, columns + 1)), **settings_)  # type: ignore[arg-type]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("type_", ON_CURVES, ids=str)
 @QUICK
 @given(data=st.data())
@@ -81,6 +80,7 @@ def test_a_value_on_a_curve_has_the_bytes_that_java_gives_it(
     tried("values on curves with Java's bytes", len(found))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["zorder", "hilbert"])
 @QUICK
 @given(data=st.data())
@@ -115,6 +115,7 @@ LAYOUTS: tuple[dict[str, str], ...] = (
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("properties", LAYOUTS, ids=lambda properties: ",".join(properties.values()) or "default")
 @pytest.mark.parametrize("location", ["s3://lake/warehouse/db/t", "file:/lake/t/"])
 @QUICK
@@ -180,6 +181,7 @@ def local_path(file: DataFile) -> str:
     return urlparse(file.file_path).path
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("stitch", ["never", "always"])
 def test_java_skips_row_groups_by_our_bloom_filters(
     java: IcebergJava, lake: Lake, spark_session: SparkSession, small_files: Any, stitch: str
@@ -202,6 +204,7 @@ def test_java_skips_row_groups_by_our_bloom_filters(
         assert [row["id"] for row in found] == ([number] if number % 4 == 0 else [])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("stitch", ["never", "always"])
 def test_java_finds_every_page_by_the_indexes_of_our_files(
     java: IcebergJava, lake: Lake, spark_session: SparkSession, small_files: Any, stitch: str

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.cases import CASES
-from conformance.outcomes import cell
-from conformance.play import play
+from conformance.play import CASES, cell, play
 from conformance.tools.known import TOOLS
 from conformance.tools.ours import Icekeep, Java
 from conformance.tools.tool import MANIFESTS, Target, Tool

@@ -36,15 +36,15 @@ from icekeep.spec.reach import applied_delete
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.types import STRING
 from icekeep.tables.verbs import append, create_table, update_schema, update_spec
+from kit.beside import SCHEMA, as_table
+from kit.cases import Choices
 from kit.changes import Staged
-from kit.choices import Choices
+from kit.deletes import delete_equal, delete_positions, vector_files
 from kit.java import IcebergJava, JavaError
-from kit.java_values import multiset
 from kit.lake import Lake
-from kit.no_spark import no_spark
 from kit.reclaim_oracle import Oracle
-from kit.snapshot_rows import SCHEMA, as_table
-from kit.written_deletes import delete_equal, delete_positions, vector_files
+from kit.rows import multiset
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.deep
 
@@ -309,7 +309,7 @@ def lake(java: IcebergJava, tmp_path_factory: pytest.TempPathFactory, request: p
     return lake
 
 
-def test_every_reference_reads_as_before_and_so_does_what_was_expired_and_restored(
+def test_references_and_restored_snapshots_read_as_before(
     java: IcebergJava, lake: Lake, tried: Callable[..., None]
 ) -> None:
     counted: Counter[str] = Counter()

@@ -26,11 +26,9 @@ from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import local_path
 from icekeep.tables.verbs import append
-from kit.beside import Beside
+from kit.beside import ALL, COMMON, FAR_AHEAD_MS, Beside, Work, sorting
 from kit.changes import Recorder
-from kit.every_job import ALL, COMMON, FAR_AHEAD_MS, Work, sorting
-from kit.flink import V2_SINK, Flink, Follower, quoted
-from kit.flink_tables import NAMES, FlinkTable, row, texts
+from kit.flink import NAMES, V2_SINK, Flink, FlinkTable, Follower, quoted, row, texts
 from kit.java import JavaError
 from kit.lake import Lake
 from kit.naive_scan import live_entries

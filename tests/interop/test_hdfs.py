@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hdfs_native import Client
@@ -29,11 +30,8 @@ from icekeep.storage.base import DeleteStatus
 from icekeep.storage.hdfs.client import hdfs_path
 from icekeep.storage.hdfs.storage import HdfsStorage
 from icekeep.tables.verbs import append
-from kit.catalogs import EVENTS, set_counter, simple_metadata
-from kit.hdfs import Hdfs
-from kit.java import IcebergJava
-from kit.java_values import multiset
-from kit.racing import (
+from kit.catalogs import (
+    EVENTS,
     check_history,
     check_nothing_is_left,
     conflicts_of,
@@ -42,10 +40,18 @@ from kit.racing import (
     racing_table,
     row,
     rows_of,
+    set_counter,
+    simple_metadata,
     start_appending,
 )
+from kit.cluster import JOBS, ClusterTable, check_done, site_on_s3
+from kit.java import IcebergJava
+from kit.object_store import ObjectStore
+from kit.postgres import Postgres
+from kit.rows import multiset
+from kit.small_servers import TcpProxy
 from kit.storage import contents
-from kit.tcp_proxy import TcpProxy
+from kit.submitting import Hdfs, Standalone, Submitter, bare_python, python_with_wheels, zipped_package
 
 pytestmark = pytest.mark.deep
 
@@ -202,7 +208,7 @@ def test_a_name_that_a_directory_has_is_taken(storage, root):
     assert contents(storage, root) == {"file": b"data"}
 
 
-def test_a_directory_is_not_used_as_a_file_and_a_file_not_removed_as_a_directory(storage, root):
+def test_directories_are_no_files(storage, root):
     storage.create(f"{root}/dir/file", b"data")
     storage.make_directory(f"{root}/empty")
     assert [outcome.status for outcome in storage.delete_many([f"{root}/empty"])] == [DeleteStatus.FAILED]
@@ -230,7 +236,7 @@ def test_a_listing_of_many_batches_is_complete(storage, root):
     assert len(storage.child_names(root)) == 19
 
 
-def test_a_large_file_is_read_in_ranges_and_beyond_its_end_there_is_nothing(storage, root):
+def test_ranges_of_a_large_file(storage, root):
     data = os.urandom(5_000_011)
     with storage.write(f"{root}/large") as stream:
         for start in range(0, len(data), 700_001):
@@ -392,9 +398,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for_forever(behind, hasty, p
     assert contents(storage, root) == {"file": b"data"}
 
 
-def test_a_namenode_that_goes_silent_leaves_the_outcome_unknown_and_may_still_do_it(
-    hdfs, behind, hasty, proxy, storage, root
-):
+def test_a_namenode_that_goes_silent(hdfs, behind, hasty, proxy, storage, root):
     proxy.before(RENAME, hdfs.pause)
     try:
         with pytest.raises(OutcomeUnknownError, match=r"was created: no answer in 1 seconds$"):
@@ -428,7 +432,7 @@ def after_rename(monkeypatch, act):
     monkeypatch.setattr(Client, "rename", rename_and_act)
 
 
-def test_a_rename_that_was_sent_twice_finds_our_own_file_and_has_created_it(storage, root, monkeypatch):
+def test_a_rename_that_was_sent_twice(storage, root, monkeypatch):
     rename = Client.rename
     after_rename(monkeypatch, lambda client, source, target: rename(client, source, target))
     storage.create(f"{root}/file", b"data")
@@ -450,9 +454,7 @@ def test_a_file_that_is_gone_before_it_was_seen_leaves_the_outcome_unknown(stora
         storage.create(f"{root}/file", b"data")
 
 
-def test_a_namenode_that_refuses_to_settle_it_leaves_the_outcome_unknown_and_the_evidence(
-    hdfs, storage, root, monkeypatch
-):
+def test_a_namenode_that_refuses_to_settle_it(hdfs, storage, root, monkeypatch):
     def fail(*_, **__):
         raise OSError("connection reset")
 
@@ -584,3 +586,32 @@ def test_java_and_we_commit_to_one_table_in_turn(hdfs, java: IcebergJava, root):
     assert java.rows("in_hdfs.db.events") == multiset([["ours", 0], ["ours", 1], ["theirs", 0], ["theirs", 1]])
     assert table.metadata_location == f"{root}/db/events/metadata/v4.metadata.json"
     assert catalog.load(EVENTS).metadata == table.metadata
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Standalone]:
+    cluster = Standalone(bare_python(tmp_path / "bare"), workers=1)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def store() -> Iterator[ObjectStore]:
+    server = ObjectStore()
+    yield server
+    server.close()
+
+
+def test_jobs_on_a_cluster(
+    cluster: Standalone, store: ObjectStore, postgres: Postgres, java: IcebergJava, tmp_path: Path
+) -> None:
+    """Tables lie on S3, their catalog in PostgreSQL."""
+    site = site_on_s3(store, postgres.new_database(), java, tmp_path)
+    python = python_with_wheels(tmp_path / "wheels")
+    submitter = Submitter.with_zip(tmp_path / "edge", site.properties, cluster.master, zipped_package(tmp_path), python)
+    table = ClusterTable(site, "events")
+    for name in ("compact", "expire"):
+        before = table.operations()
+        done = submitter.run(JOBS[name].job, *JOBS[name].arguments, table=table.name, in_tasks=True)
+        check_done(JOBS[name], done, table, before)
+        assert submitter.events().task_counts

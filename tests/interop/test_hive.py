@@ -12,7 +12,7 @@ from icekeep.errors import PropertyError, UsageError
 from icekeep.spec.updates import SetProperties
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.postgres import Postgres
-from kit.servers.hive import HiveMetastore
+from kit.servers.catalogs import HiveMetastore
 
 pytestmark = pytest.mark.deep
 
@@ -78,7 +78,7 @@ class HiveContract(HiveCatalogContract):
             client.create_namespace(("db",), exists_ok=True)
         assert catalog.list_namespaces() == [("db",), ("default",)]
 
-    def test_names_that_a_metastore_does_not_take_are_refused_with_nothing_left(self, catalog, create, tmp_path):
+    def test_names_that_a_metastore_does_not_take(self, catalog, create, tmp_path):
         with pytest.raises(UsageError, match=r"the metastore refuses 'db.é': é is not a valid object name"):
             create(("db", "é"))
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

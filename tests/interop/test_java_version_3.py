@@ -3,9 +3,15 @@
 PyIceberg writes no version 3, and reads no row lineage.
 """
 
+import struct
+from itertools import count
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import strategies as st
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
@@ -16,14 +22,27 @@ from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.metadata import format_metadata, parse_metadata
+from icekeep.spec.partitioning import build_spec
 from icekeep.spec.properties import data_directory
 from icekeep.spec.schema import FILE, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID
-from icekeep.tables.verbs import append, upgrade_format_version
-from kit.cases import SQL_BY_DAY
+from icekeep.tables.verbs import append, create_table, upgrade_format_version
+from kit.cases import SQL_BY_DAY, cases, thinned
+from kit.columns import table_of
 from kit.deletes import AddDeleteFile
 from kit.java import IcebergJava
+from kit.java_tables import (
+    GeneratedTable,
+    check_partitions,
+    generated_tables,
+    java_entries,
+    java_manifests,
+    our_entries,
+    our_manifests,
+)
 from kit.lake import Lake, events
-from kit.naive_scan import live_entries, scan_rows
+from kit.naive_scan import live_entries, naive_rows, scan_rows
+from kit.rows import row_texts, to_wire
 
 pytestmark = pytest.mark.parametrize("lake", SQL_BY_DAY, indirect=True)
 
@@ -118,9 +137,7 @@ def test_java_goes_on_where_we_stopped_and_no_row_id_is_given_twice(lake: Lake, 
     assert lake.load().metadata.next_row_id > max(row["_row_id"] for row in rows.values())
 
 
-def test_an_upgraded_table_has_no_row_ids_until_the_next_commit_and_then_has_them_all(
-    lake: Lake, java: IcebergJava
-) -> None:
+def test_row_ids_of_an_upgraded_table(lake: Lake, java: IcebergJava) -> None:
     table = upgrade_format_version(lake.filled(commits=2), 3)
     rows = java_rows(java)
     assert rows == our_rows(lake)
@@ -149,3 +166,85 @@ def test_rows_keep_their_lineage_through_every_job(lake: Lake, java: IcebergJava
     assert lineage(java_rows(java)) == again
     assert {number: again[number] for number in before} == before
     assert our_rows(lake) == java_rows(java)
+
+
+TABLES_EACH_WAY = 10  # of each file format in each catalog
+# A smaller example takes as long as a large one here, and each a second: they are not shrunk.
+GENERATED = cases(
+    TABLES_EACH_WAY,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)
+METRICS = ("record_count", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+NUMBERS = count(1)
+
+
+@pytest.mark.parametrize("file_format", thinned(["parquet", "avro", "orc"], 3, pytest.mark.deep))
+@GENERATED
+@given(data=st.data())
+def test_java_reads_the_tables_that_we_write(java: IcebergJava, lake: Lake, tried, file_format: str, data) -> None:
+    """Judged by Iceberg Java: rows of Parquet, Avro and ORC, partition tuples and paths, manifests' entries."""
+    generated: GeneratedTable = data.draw(generated_tables(file_format))
+    name = f"t{next(NUMBERS)}"
+    properties = {"write.format.default": file_format}
+    table = create_table(
+        lake.catalog, ("db", name), generated.schema, partition_by=generated.partition_by, properties=properties
+    )
+    for batch in generated.batches:
+        table = append(table, table_of(table.metadata.schema, list(batch)))
+    assert java.rows(f"local.db.{name}") == row_texts(generated.schema, generated.rows)
+    assert java_entries(java, f"local.db.{name}") == our_entries(table)
+    assert java_manifests(java, f"local.db.{name}", table) == our_manifests(table)
+    check_partitions(java, f"local.db.{name}", table, generated.rows)
+    tried(f"generated tables of ours that Java read, {file_format}")
+    tried("rows of ours that Java read", len(generated.rows))
+
+
+@pytest.mark.parametrize("file_format", thinned(["parquet", "avro", "orc"], 3, pytest.mark.deep))
+@GENERATED
+@given(data=st.data())
+def test_we_read_the_tables_that_java_writes(java: IcebergJava, lake: Lake, tried, file_format: str, data) -> None:
+    """Judged by Iceberg Java: rows of Parquet, Avro and ORC, partitions, manifests' entries, metadata."""
+    generated: GeneratedTable = data.draw(generated_tables(file_format))
+    name = f"t{next(NUMBERS)}"
+    spec = build_spec(generated.schema, list(generated.partition_by))
+    java.create_table(f"local.db.{name}", generated.schema, spec)
+    for batch in generated.batches:
+        rows = [to_wire(generated.schema.as_struct(), row) for row in batch]
+        java.append(f"local.db.{name}", rows, files=2, file_format=file_format)
+    table = lake.catalog.load(("db", name))
+    assert java.rows(f"local.db.{name}") == row_texts(generated.schema, generated.rows)
+    assert naive_rows(table) == row_texts(generated.schema, generated.rows)
+    assert our_entries(table) == java_entries(java, f"local.db.{name}")
+    assert our_manifests(table) == java_manifests(java, f"local.db.{name}", table)
+    check_partitions(java, f"local.db.{name}", table, generated.rows)
+    text = Path(urlparse(table.metadata_location).path).read_bytes()
+    assert java.read_metadata(format_metadata(parse_metadata(text, "m"))) == java.read_metadata(text)
+    snapshot = table.metadata.current_snapshot
+    assert snapshot is not None
+    assert int(snapshot.summary["total-records"]) == len(generated.rows)
+    tried(f"generated tables of Java's that we read, {file_format}")
+    tried("rows of Java's that we read", len(generated.rows))
+
+
+@GENERATED
+@given(generated=generated_tables())
+def test_our_metrics_are_those_that_java_writes(
+    java: IcebergJava, lake: Lake, tried, generated: GeneratedTable
+) -> None:
+    """Judged by Iceberg Java: counts and bounds of one Parquet file with the same rows."""
+    name = f"t{next(NUMBERS)}"
+    table = create_table(lake.catalog, ("db", f"our_{name}"), generated.schema)
+    append(table, table_of(table.metadata.schema, generated.rows))
+    java.create_table(f"local.db.their_{name}", generated.schema)
+    java.append(f"local.db.their_{name}", generated.wire_rows())
+    [ours], [theirs] = (java.inspect(f"local.db.{side}_{name}", "files") for side in ("our", "their"))
+    for kind in METRICS:
+        assert without_sign_of_zero(ours[kind]) == without_sign_of_zero(theirs[kind]), kind
+    tried("generated files whose metrics both made")
+
+
+def without_sign_of_zero(facts):
+    """Metrics with 0.0 for -0.0: in Parquet a zero is -0.0 as a lower bound and 0.0 as an upper, in Java as it is written."""
+    zeros = {struct.pack(f"<{kind}", -0.0): struct.pack(f"<{kind}", 0.0) for kind in "fd"}
+    return {key: zeros.get(value, value) for key, value in facts} if isinstance(facts, tuple) else facts

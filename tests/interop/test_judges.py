@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,21 +17,27 @@ from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.types import LONG, TIMESTAMP, UUID, PrimitiveType, decimal
+from icekeep.tables.verbs import append, create_table
 from kit.columns import column, schema_of
+from kit.deletes import data_files
 from kit.java import IcebergJava
-from kit.java_values import to_wire
-from kit.judging.answers import answer_texts
+from kit.judging.concerns import Kind
 from kit.judging.examples import EXAMPLES, HISTORY, example
-from kit.judging.fault import Fault
-from kit.judging.faults import FAULTS, VERSIONS, faults_of
-from kit.judging.judge import JudgeError
-from kit.judging.kinds import Kind
-from kit.judging.of_java import ALL_OF_JAVA, OF_JAVA, TIMES_OF_JAVA, TWO_DECIMALS_OF_JAVA, TWO_UUIDS_OF_JAVA
-from kit.judging.panel import Panel, our_rows
-from kit.judging.tally import LEFT_OUT
+from kit.judging.faults import (
+    ALL_OF_JAVA,
+    FAULTS,
+    OF_JAVA,
+    TIMES_OF_JAVA,
+    TWO_DECIMALS_OF_JAVA,
+    TWO_UUIDS_OF_JAVA,
+    VERSIONS,
+    Fault,
+    faults_of,
+)
+from kit.judging.panel import LEFT_OUT, JudgeError, Panel, answer_texts, our_rows
 from kit.lake import Lake
-from kit.no_spark import no_spark
-from kit.row_texts import scanned_rows
+from kit.rows import scanned_rows, to_wire
+from kit.runtime import no_spark
 
 WRONG_BEFORE = (
     "keys of one column",
@@ -97,9 +104,7 @@ def test_a_fault_is_still_there(fault: Fault, made: Made, panel: Panel) -> None:
 
 
 @pytest.mark.deep
-def test_what_java_named_beyond_avro_others_read_once_icekeep_has_rewritten_the_manifests(
-    made: Made, panel: Panel
-) -> None:
+def test_names_beyond_avro_are_read_after_rewrite_manifests(made: Made, panel: Panel) -> None:
     table = made(OF_JAVA)
     assert rewrite_manifests(table, no_spark).rewritten_manifests_count == 2
     table = table.catalog.load(table.identifier)
@@ -165,3 +170,51 @@ def _timed_by_java(lake: Lake, java: IcebergJava) -> Table:
 
 def _numbers(rows: Counter[str]) -> tuple[int, ...]:
     return tuple(sorted(json.loads(row)[0] for row in rows.elements()))
+
+
+FILES = 6
+ROWS = 600
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.date32()), ("text", pa.string())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Without Iceberg Java."""
+    return Lake(tmp_path)
+
+
+def filled(lake: Lake, partition_by: tuple[tuple[str, str], ...] = ()) -> Table:
+    """Files in one commit each, every one of which has ids from the whole range."""
+    table = create_table(lake.catalog, ("db", "t"), SCHEMA, partition_by=partition_by)
+    for file in range(FILES):
+        rows = [{"id": n, "day": n // 100, "text": f"{n * 7919 % 10007:>040}"} for n in range(file, ROWS, FILES)]
+        table = append(table, pa.Table.from_pylist(rows, schema=SCHEMA))
+    return table
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("judge", ["DuckDB", "ClickHouse", "Trino"])
+def test_a_sort_leaves_one_file_to_read_where_all_were(
+    judge: str, lake: Lake, panel: Panel, spark_session: SparkSession
+) -> None:
+    table, reader = filled(lake), panel.judge(judge)
+    assert reader.files_read(table, "id = 300") == FILES
+    options = {"rewrite-all": "true", "target-file-size-bytes": "2048"}
+    compact(table, spark_session, strategy="sort", sort_order="id", options=options)
+    table = lake.catalog.load(table.identifier)
+    assert len(data_files(table)) > 3
+    assert reader.files_read(table, "id = 300") == 1
+    assert reader.files_read(table, "id < 0") == 0
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("judge", ["DuckDB", "ClickHouse", "Trino"])
+def test_rewritten_manifests_leave_what_is_read_as_it_was(judge: str, lake: Lake, panel: Panel) -> None:
+    table, reader = filled(lake, (("day", "identity"),)), panel.judge(judge)
+    filters = ("day = DATE '1970-01-03'", "id = 300", "id < 100 AND day = DATE '1970-01-03'", "id > 1000")
+    before = [reader.files_read(table, where) for where in filters]
+    assert before[0] == FILES
+    assert before[3] == 0
+    rewrite_manifests(table, no_spark)
+    table = lake.catalog.load(table.identifier)
+    assert [reader.files_read(table, where) for where in filters] == before

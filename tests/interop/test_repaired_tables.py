@@ -7,17 +7,14 @@ import pytest
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.maintenance.repair.job import repair
-from kit.choices import Choices
-from kit.damager import Damager
-from kit.every_job import FAR_AHEAD_MS
+from kit.beside import FAR_AHEAD_MS
+from kit.cases import Choices
+from kit.damager import Damager, old_entries, rewritten_files
+from kit.deletes import data_files, vector_files
 from kit.java import IcebergJava
 from kit.lake import Lake
-from kit.lost_files import old_entries, rewritten_files
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, vector_files
-
-pytestmark = pytest.mark.deep
+from kit.runtime import no_spark
 
 NAME = "local.db.events"
 
@@ -39,6 +36,7 @@ def rows_of(java: IcebergJava, version: int) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in java.sql(f"SELECT {', '.join(columns)} FROM {NAME}"))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("version", [2, 3])
 def test_java_reads_what_came_back_and_keeps_it_when_it_expires_snapshots(
     lake: Lake, java: IcebergJava, version: int
@@ -62,6 +60,7 @@ def test_java_reads_what_came_back_and_keeps_it_when_it_expires_snapshots(
     assert len(rows_of(java, version)) == len(before) + 10
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [213, 414])
 def test_java_keeps_a_puffin_file_of_which_one_vector_went(lake: Lake, java: IcebergJava, number: int) -> None:
     """Its cleaning deletes the files of entries that are marked as deleted, whatever else is live in them."""

@@ -1,6 +1,7 @@
 """The page of a report in a browser: it asks nobody for anything, fits a telephone, can be read in light and dark, and works."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,18 +9,23 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.maintenance.compact.job import compact
+from icekeep.operations.commands.report import ReportScope
+from icekeep.operations.commands.serve import Board
 from icekeep.operations.console.values import plain_values
+from icekeep.operations.loading import configured_catalogs, open_settings
+from icekeep.operations.serving import LocalServer
 from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
 from icekeep.reports.values import read_earlier, with_changes
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import RunRecord
+from icekeep.runtime import SYSTEM
 from icekeep.tables.verbs import append, create_table
-from kit.chromium import Browser, chromium
+from kit.browser import Browser, chromium
 from kit.job_world import World
-from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
-from kit.report_values import bare_table, full_history, full_table, not_read, report_of
-
-pytestmark = pytest.mark.deep
+from kit.lake import SCHEMA, Lake, events
+from kit.reports import bare_table, full_history, full_table, not_read, report_of
+from kit.runtime import no_spark
 
 HOSTILE = "<img src=x onerror=document.title='ran'><script>document.title='ran'</script>" + "wide_" * 40 + "x" * 200
 
@@ -107,6 +113,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", ["page", "hostile"])
@@ -130,6 +137,7 @@ def test_it_asks_nobody_fits_the_screen_and_can_be_read(
     assert browser.ask("document.title") != "ran"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("currency", [None, "EUR"])
 def test_on_a_phone_what_would_be_done_is_not_cut(browser: Browser, tmp_path: Path, currency: str | None) -> None:
     """With the widest values: 1023.9 GiB, 99.9 min."""
@@ -150,6 +158,7 @@ def test_on_a_phone_what_would_be_done_is_not_cut(browser: Browser, tmp_path: Pa
     assert last <= 390
 
 
+@pytest.mark.deep
 def test_what_would_run_in_spite_of_all_is_not_run(browser: Browser, page: Path) -> None:
     browser.open(page, width=1280)
     browser.ask(
@@ -161,6 +170,7 @@ def test_what_would_run_in_spite_of_all_is_not_run(browser: Browser, page: Path)
     assert browser.requests == [page.as_uri()]
 
 
+@pytest.mark.deep
 def test_the_list_is_sorted_and_searched(browser: Browser, hostile: Path) -> None:
     browser.open(hostile, width=1280)
     rows = "[...document.querySelector('table.sortable').tBodies[0].rows].filter((row) => !row.hidden)"
@@ -190,6 +200,7 @@ PRESS_COPY = """
 """
 
 
+@pytest.mark.deep
 def test_a_command_is_copied_or_selected_where_there_is_no_clipboard(browser: Browser, page: Path) -> None:
     browser.open(page, width=1280)
     assert browser.ask(
@@ -207,6 +218,7 @@ def test_a_command_is_copied_or_selected_where_there_is_no_clipboard(browser: Br
     assert browser.complaints == []
 
 
+@pytest.mark.deep
 def test_a_link_leads_into_the_part_of_its_table_by_keyboard_alone(browser: Browser, page: Path) -> None:
     browser.open(page, width=1280)
     browser.press("Tab", 9)
@@ -224,6 +236,7 @@ def test_a_link_leads_into_the_part_of_its_table_by_keyboard_alone(browser: Brow
     assert browser.ask("document.activeElement.id.startsWith('t-')")
 
 
+@pytest.mark.deep
 def test_without_its_script_the_page_is_whole(browser: Browser, page: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare.html"
     bare.write_text(page.read_text().replace('"use strict";', '"use strict"; throw 1;'))
@@ -232,3 +245,129 @@ def test_without_its_script_the_page_is_whole(browser: Browser, page: Path, tmp_
     assert browser.ask("document.querySelectorAll('button, input').length") == 0
     browser.ask("location.hash = 't-1'")
     assert browser.ask("document.querySelectorAll('details.table[open]').length") == 1
+
+
+NAMES = [f"table_{number}" for number in range(10)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path)
+    for number, name in enumerate(NAMES):
+        append(create_table(made.catalog, ("db", name), SCHEMA), [events(n) for n in range(number + 1)])
+    return made
+
+
+@pytest.fixture
+def board(lake: Lake) -> Board:
+    conf = lake.directory / "icekeep.yaml"
+    conf.write_text(json.dumps({"catalogs": {"local": lake.properties}}))
+    made = Board(ReportScope.of(configured_catalogs(str(conf)), None, None, None), open_settings, keep_ms=600_000)
+    made.refresh()
+    return made
+
+
+@pytest.fixture
+def server(board: Board) -> Iterator[LocalServer]:
+    with LocalServer(board, "127.0.0.1", 0, "the-token") as one:
+        thread = threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield one
+        one.shutdown()
+        thread.join()
+
+
+def open_page(browser: Browser, server: LocalServer, path: str, width: int) -> None:
+    """By the address that is printed, up to the page that it leads to."""
+    browser.open(server.opening_address(path), width=width)
+    # That is another page, which may be there already.
+    browser.await_true("document.getElementById('live') !== null && document.readyState === 'complete'")
+    assert browser.ask("location.href") == server.address[:-1] + path
+
+
+def show_again(browser: Browser, version: str) -> None:
+    """Let the page ask now, as it does when its tab is shown again; it loads itself where there is another version."""
+    browser.follow("document.dispatchEvent(new Event('visibilitychange'))")
+    assert browser.ask("document.getElementById('live').dataset.version") == version
+
+
+@pytest.mark.deep
+@pytest.mark.server
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_commit_made_meanwhile_shows_and_the_page_stays_as_it_was(
+    browser: Browser, lake: Lake, board: Board, server: LocalServer, width: int
+) -> None:
+    open_page(browser, server, "/", width)
+    assert browser.ask("document.cookie") == ""
+    assert browser.ask("document.documentElement.scrollWidth") == width
+    table = "[...document.querySelectorAll('details.table')].find((one) => one.textContent.includes('table_3'))"
+    files = f"{table}.querySelector('summary').textContent.match(/(\\d+) files?/)[1]"
+    assert browser.ask(files) == "4"
+    browser.ask(f"{table}.open = true")
+    browser.ask("document.querySelectorAll('table.sortable thead button')[0].click()")
+    browser.ask("document.querySelector('input').value = 'table_'")
+    browser.ask("document.querySelectorAll('table.sortable tbody a')[2].focus()")
+    browser.ask("scrollTo(0, 700)")
+    append(lake.catalog.load(("db", "table_3")), [events(99)])
+    board.refresh()
+    show_again(browser, "2")
+    assert browser.ask(files) == "5"
+    assert browser.ask("[...document.querySelectorAll('details.table[open] h3')].map((one) => one.textContent)") == [
+        "local.db.table_3"
+    ]
+    names = "[...document.querySelectorAll('table.sortable tbody th')].map((one) => one.textContent)"
+    assert browser.ask(names) == [f"local.db.{name}" for name in NAMES]
+    assert browser.ask("document.querySelector('input').value") == "table_"
+    assert browser.ask("document.activeElement.textContent") == "local.db.table_2"
+    assert browser.ask("Math.round(scrollY)") == 700
+    assert browser.ask("document.documentElement.scrollWidth") == width
+    assert browser.complaints == []
+    assert {address.partition("?")[0] for address in browser.requests} <= {server.address, f"{server.address}state"}
+
+
+@pytest.mark.deep
+@pytest.mark.server
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_run_that_begins_shows_on_both_pages(
+    browser: Browser, lake: Lake, board: Board, server: LocalServer, width: int
+) -> None:
+    open_page(browser, server, "/runs", width)
+    assert browser.ask("document.querySelectorAll('tbody tr').length") == 0
+    now_ms = SYSTEM.now_ms()
+    records = RunRecords.at(f"sqlite:///{lake.directory}/warehouse.icekeep-runs.db")
+    for number, error in enumerate((None, "x" * 79)):
+        told = (
+            {} if error is None else {"status": "failed", "exit_status": 75, "ended_ms": now_ms, "error_message": error}
+        )
+        records.begin(
+            RunRecord(
+                run_id=f"rewrite_position_deletes-{number}",
+                job="rewrite_position_deletes",
+                table="local.db.table_3",
+                started_ms=now_ms,
+                seen_ms=now_ms,
+                **told,  # type: ignore[arg-type]
+            )
+        )
+    board.refresh()
+    show_again(browser, "2")
+    assert browser.ask("document.querySelectorAll('tbody tr').length") == 2
+    assert browser.ask("document.getElementById('live-running').textContent") == "1 running"
+    assert browser.ask("document.documentElement.scrollWidth") == width
+    browser.follow("document.querySelector('tbody a').click()")
+    assert browser.ask("document.querySelector('h1').textContent") == "Runs on local.db.table_3"
+    browser.follow("document.querySelector('#live a').click()")
+    assert browser.ask("document.title") == "Health of local"
+    assert browser.ask("document.querySelector('details.table .inside a').textContent") == "Runs on this table"
+    assert browser.complaints == []
+
+
+@pytest.mark.deep
+@pytest.mark.server
+def test_a_server_that_has_ended_is_told(browser: Browser, server: LocalServer) -> None:
+    open_page(browser, server, "/", 1280)
+    server.hosts = frozenset()
+    browser.ask("document.dispatchEvent(new Event('visibilitychange'))")
+    wrong = "document.getElementById('live-wrong').textContent"
+    told = f"new Promise((done) => {{ const look = () => {wrong} ? done({wrong}) : setTimeout(look, 10); look(); }})"
+    assert "open the address that it printed" in browser.ask(told)

@@ -27,7 +27,7 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshots, SetProperties, SetSnapshotRef, requirements_for
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.verbs import append, cherrypick_snapshot, create_table, rollback_to_snapshot
-from kit.java_rest import JavaRestServer
+from kit.java import JavaRestServer
 from kit.lake import SCHEMA, events, multiset
 from kit.naive_scan import scan_rows
 
@@ -185,7 +185,7 @@ def test_java_assigns_the_row_ids_of_version_3_as_we_do(catalog, namespace):
     assert sorted(rows["_row_id"].to_pylist()) == list(range(60))
 
 
-def test_a_table_with_a_variant_column_takes_commits_though_pyiceberg_knows_no_such_type(catalog, namespace):
+def test_commits_to_a_table_with_a_variant_column(catalog, namespace):
     fields = [
         {"id": 1, "name": "id", "required": True, "type": "long", "initial-default": 7, "write-default": 8},
         {"id": 2, "name": "what", "required": False, "type": "variant"},
@@ -292,7 +292,7 @@ def test_java_drops_main_too_where_nobody_asks_for_it(server, catalog, namespace
     assert (after.current_snapshot, len(after.snapshots), dict(after.refs)) == (None, 1, {})
 
 
-def test_a_snapshot_of_another_history_is_picked_unless_it_expires_just_then(server, catalog, namespace):
+def test_a_snapshot_of_another_history_is_picked(server, catalog, namespace):
     """Java applies the pick to whatever is current; it refuses the reference to a snapshot that is gone by then."""
     table = append(made(catalog, namespace), events(0))
     first = table.metadata.current_snapshot_id
@@ -322,7 +322,7 @@ def test_a_snapshot_of_another_history_is_picked_unless_it_expires_just_then(ser
     assert multiset(foreign(server, after).scan().to_arrow()) == multiset(pa.concat_tables([expected, events(4)]))
 
 
-def test_after_an_expiration_files_wait_a_day_and_come_back_without_their_snapshots(server, catalog, namespace):
+def test_expired_files_wait_a_day_and_come_back(server, catalog, namespace):
     """Java applies updates to whatever is current: nothing is deleted in the same breath."""
     table = made(catalog, namespace)
     for number in range(3):
@@ -339,7 +339,7 @@ def test_after_an_expiration_files_wait_a_day_and_come_back_without_their_snapsh
     assert multiset(scan_rows(catalog.load(table.identifier))) == rows
 
 
-def test_without_grace_files_go_after_the_policy_was_proved_on_what_java_replaced(server, catalog, namespace):
+def test_without_grace_files_go_at_once(server, catalog, namespace):
     table = made(catalog, namespace)
     for number in range(3):
         table = append(table, events(number))

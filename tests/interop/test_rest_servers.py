@@ -31,8 +31,8 @@ from icekeep.tables.verbs import append, create_table
 from kit.catalogs import EVENTS, add_snapshot
 from kit.lake import SCHEMA, events, multiset
 from kit.naive_scan import scan_rows
-from kit.no_spark import no_spark
-from kit.servers.rest import LakanaServer, NessieServer, SeaweedServer
+from kit.runtime import no_spark
+from kit.servers.catalogs import LakanaServer, NessieServer, SeaweedServer
 
 pytestmark = pytest.mark.deep
 
@@ -120,7 +120,7 @@ class TestNessie(RestCatalogContract):
     def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog):
         assert catalog.default_location(EVENTS).startswith("s3://nessie/db/events_")
 
-    def test_two_writers_of_an_empty_table_may_both_believe_that_they_were_the_first(self, catalog, other, create):
+    def test_two_first_writers_of_an_empty_table(self, catalog, other, create):
         base = create()
         for client, number in ((other, 7), (catalog, 8)):
             updates = [*add_snapshot(number), SetSnapshotRef("main", SnapshotRef(snapshot_id=number, type="branch"))]
@@ -316,7 +316,7 @@ def lakana():
 
 
 @pytest.mark.deep
-def test_lakana_lets_tables_be_rewritten_and_dropped_and_expires_them_itself(lakana, tmp_path):
+def test_lakana_expires_tables_itself(lakana, tmp_path):
     properties = lakana.properties(tmp_path)
     catalog, foreign = open_catalog("local", properties), RestCatalog("foreign", **properties)
     name = ("bronze", "events")

@@ -1,9 +1,10 @@
-"""The cases of a test: lists of them in one item, and how many are generated, which `--cases` multiplies."""
+"""The cases of a test: lists of them in one item, how many are generated (`--cases`), and choices that follow from a number."""
 
 import functools
 import inspect
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from random import Random as Random  # noqa: TID251 - seeded; tests take it from here
 from typing import Any, TypeVar
 
 import pytest
@@ -124,3 +125,10 @@ def _listed(failed: Sequence[tuple[str, BaseException]], count: int) -> str:
         else:
             lines.append(f"--- {name[:100]}: {str(error).partition(chr(10))[0][:200]}")
     return "\n".join(lines)
+
+
+class Choices(Random):
+    """All choices of one number; any two numbers choose differently, small ones too."""
+
+    def __init__(self, number: int = 0) -> None:
+        super().__init__(number)

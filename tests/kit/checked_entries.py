@@ -1,9 +1,9 @@
-"""Tables in memory whose entries and files are checked: damaged by commits that look at nothing, and judged by a slow rule."""
+"""Tables in memory whose entries and delete files are checked: damaged by commits that look at nothing, judged by a slow rule."""
 
 import pickle
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import combinations
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, count
 from typing import Any
 
 import msgspec
@@ -19,6 +19,9 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.events import SILENT
+from icekeep.formats.options import write_options
+from icekeep.formats.writer import DataFileWriter
+from icekeep.maintenance.check.deletes import check_delete_content
 from icekeep.maintenance.check.entries import check_entries
 from icekeep.maintenance.check.faults import CLASSES, Fault, Tally
 from icekeep.maintenance.check.lists import CheckedTable, Listed
@@ -26,13 +29,21 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import data_directory
 from icekeep.spec.reach import is_deletion_vector
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, Schema
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.types import LONG, STRING
 from icekeep.spec.updates import Update
 from icekeep.storage.locations import canonical
-from kit.choices import Choices
-from kit.no_spark import no_spark
-from kit.row_deletes import deletion_vector, equality_deletes, position_deletes
+from icekeep.tables.verbs import append, create_table
+from kit.cases import Choices
+from kit.columns import column, schema_of, table_of
+from kit.damager import Damager
+from kit.deletes import deletion_vector, equality_deletes, position_deletes
+from kit.memory_catalog import MemoryCatalog
+from kit.runtime import no_spark
+from kit.storage import MemoryStorage
 from kit.tables import BY_KIND, data_file, memory_table
 
 
@@ -304,3 +315,59 @@ class Damaged:
         every = {canonical(f.file_path) for files in live_by_snapshot(self.table).values() for f in files}
         for path in self.chosen.sample(sorted(every), min(len(every), 4)):
             self.chosen.choice((remove_file, cut_file))(self.table, path)
+
+
+NAME = ("db", "t")
+SCHEMA = schema_of(column(1, "id", LONG, required=True), column(2, "kind", STRING))
+POSITIONS = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
+
+_NUMBERS = count()
+
+
+def made(version: int, *ids: Sequence[int], **properties: str) -> Table:
+    """A table in memory with a data file for each range of ids; `__` in the names of properties stands for `.`."""
+    catalog = MemoryCatalog(MemoryStorage())
+    catalog.create_namespace(("db",))
+    named = {key.replace("__", "."): value for key, value in properties.items()}
+    table = create_table(catalog, NAME, SCHEMA, format_version=version, properties=named)
+    for some in ids or (range(5), range(5, 10)):
+        table = append(table, rows(some))
+    return table
+
+
+def rows(ids: Iterable[int]) -> Any:
+    return table_of(SCHEMA, [{"id": n, "kind": "ab"[n % 2]} for n in ids])
+
+
+def damager(table: Table) -> Damager:
+    return Damager(table.catalog, NAME, Choices(1))
+
+
+def checked_deletes(table: Table, spark: SparkSource = no_spark) -> tuple[list[Fault], Tally]:
+    """The faults of what delete files hold, and the tally."""
+    table = table.catalog.load(NAME)
+    subject = subject_of(table, spark)
+    check_delete_content(subject, listed(table, subject.snapshots))
+    return all_faults(subject.tally), subject.tally
+
+
+def one_fault(table: Table) -> Fault:
+    """The only fault; nothing was left unchecked but row ids of rows that cannot be read by what is wrong."""
+    [fault], tally = checked_deletes(table)
+    assert [gap for gap in tally.gaps() if not gap.what.startswith("row ids of")] == []
+    return fault
+
+
+def written(table: Table, schema: Schema, values: Sequence[dict[str, Any]], file_format: str = "PARQUET") -> DataFile:
+    """A file with rows in the order in which they are given."""
+    location = f"{data_directory(table.metadata)}/by-hand-{next(_NUMBERS)}.{file_format.lower()}"
+    options = write_options({"write.format.default": file_format.lower()}, schema)
+    with DataFileWriter(table.storage, schema, options, lambda: location, spec_id=0) as writer:
+        writer.write(table_of(schema, list(values)))
+        (file,) = writer.close()
+    return file
+
+
+def with_files(table: Table, *data: DataFile, deletes: Sequence[DataFile] = ()) -> Table:
+    """The table after a commit that asks nothing of the files."""
+    return commit(table, AddBlindly(data=data, deletes=tuple(deletes)), runtime=table.runtime).table

@@ -1,20 +1,33 @@
 """Spoils files of a table behind everybody's back, as other tools, disks and people do: metadata, lists, manifests, data.
 
-All is done on the files as they are, by fastavro and JSON alone, so that tables of any engine can be spoilt.
+All is done on the files as they are, by fastavro and JSON alone, so that tables of any engine can be spoilt; also tables whose
+compacted files are lost, for tests of what can be put back.
 """
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import fastavro
 
-from icekeep.catalog.base import Catalog, Identifier
+from icekeep.catalog.base import Catalog, Identifier, Table
+from icekeep.commit.changes.rewrites import RewriteFiles
+from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.retry import commit
+from icekeep.maintenance.compact.job import compact
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.metadata import unpacked
 from icekeep.storage.locations import canonical, local_path
-from kit.choices import Choices
+from kit.cases import Choices
+from kit.columns import table_of
+from kit.deletes import data_files, new_data_files
+from kit.naive_scan import lineage_of, live_entries, naive_rows
+from kit.row_histories import START, ByIcekeep, in_memory
+from kit.rows import scanned_rows
+from kit.runtime import no_spark
 from kit.storage import MemoryStorage
 
 Record = dict[str, Any]
@@ -51,11 +64,9 @@ class Damager:
     # Files
 
     def read(self, location: str) -> bytes:
-        """A file's bytes."""
         return self._storage.read(location)
 
     def write(self, location: str, data: bytes) -> None:
-        """Put bytes in the place of a file, or where none is."""
         files = self._memory()
         if files is None:
             self._path(location).write_bytes(data)
@@ -64,7 +75,6 @@ class Damager:
             files[canonical(location)] = (data, files.get(canonical(location), (b"", 0))[1])
 
     def remove(self, location: str) -> None:
-        """Remove a file."""
         files = self._memory()
         if files is None:
             self._path(location).unlink()
@@ -98,7 +108,6 @@ class Damager:
     # Metadata
 
     def metadata(self) -> Record:
-        """The metadata file's JSON."""
         found: Record = json.loads(unpacked(self.read(self.location)))
         return found
 
@@ -109,7 +118,6 @@ class Damager:
         self.write(self.location, json.dumps(document).encode())
 
     def head(self) -> Record | None:
-        """The current snapshot."""
         document = self.metadata()
         current = document.get("current-snapshot-id")
         return next((s for s in document.get("snapshots", []) if s["snapshot-id"] == current), None)
@@ -117,12 +125,10 @@ class Damager:
     # Lists and manifests
 
     def rows(self) -> list[Record]:
-        """The rows of the current snapshot's manifest list."""
         head = self.head()
         return [] if head is None or "manifest-list" not in head else self.records(head["manifest-list"])
 
     def records(self, location: str) -> list[Record]:
-        """The records of an Avro file."""
         reader = fastavro.reader(io.BytesIO(self.read(location)))
         return [record for record in reader if isinstance(record, dict)]
 
@@ -143,7 +149,6 @@ class Damager:
         self.write(location, out.getvalue())
 
     def edit_rows(self, change: Callable[[list[Record]], object]) -> None:
-        """Change the rows of the current snapshot's manifest list."""
         head = self.head()
         assert head is not None
         self.edit_avro(head["manifest-list"], change)
@@ -206,11 +211,9 @@ class Damager:
         return self.entry(POSITION_DELETES, is_vector)
 
     def edit_file(self, place: Place, **values: Any) -> None:
-        """Change what an entry says of its file."""
         self.edit_entry(place, lambda entry: entry["data_file"].update(values))
 
     def edit_entry(self, place: Place, change: Callable[[Record], object]) -> None:
-        """Change an entry."""
         self.edit_manifest(place.manifest, lambda entries: change(entries[place.index]))
 
 
@@ -221,3 +224,83 @@ class CannotDamageError(Exception):
 def is_vector(file: Record) -> bool:
     """Whether a delete file is a deletion vector."""
     return str(file["file_format"]).lower() == "puffin"
+
+
+REWRITE = "replace"
+
+
+class Rows(NamedTuple):
+    """What readers have of a branch; the lineage is of `main`, in format version 3."""
+
+    scanned: Counter[str]
+    naive: Counter[str]
+    lineage: Any
+
+    @classmethod
+    def of(cls, table: Table, ref: str = "main") -> "Rows":
+        lineage = lineage_of(table) if table.metadata.format_version == 3 else None
+        return cls(scanned_rows(table, ref), naive_rows(table), lineage)
+
+
+def filled(
+    version: int = 2, *, file_format: str = "PARQUET", partition_by: Sequence[tuple[str, str]] = ()
+) -> ByIcekeep:
+    """A table of 24 rows, numbered by `id`, in three commits of two files."""
+    by = in_memory()
+    by.create(START, partition_by, version)
+    for first in (0, 8, 16):
+        append(by, range(first, first + 8), file_format)
+    return by
+
+
+def append(by: ByIcekeep, ids: Sequence[int], file_format: str = "PARQUET") -> None:
+    """Append rows of kinds `a` and `b`."""
+    names = [field.name for field in by.table.metadata.schema.fields]
+    rows = [dict.fromkeys(names) | {"id": n, "number": n % 3} for n in ids]
+    kinds = [{"kind": "ab"[n % 2]} if "kind" in names else {} for n in ids]
+    by.append([row | kind for row, kind in zip(rows, kinds, strict=True)], file_format)
+
+
+def compacted(by: ByIcekeep) -> ByIcekeep:
+    """After all files of each partition were rewritten into one."""
+    compact(by.table, no_spark, options={"rewrite-all": "true"})
+    return by
+
+
+def rewritten(by: ByIcekeep, *parts: Sequence[int], **facts: Any) -> ByIcekeep:
+    """After all data files were rewritten into one file for each list of ids, whatever that does to rows."""
+    table = by.table
+    names = [field.name for field in table.metadata.schema.fields]
+    rows = [[dict.fromkeys(names) | {"id": n, "kind": "ab"[n % 2], "number": n % 3} for n in part] for part in parts]
+    files = [file for part in rows for file in new_data_files(table, table_of(table.metadata.schema, part))]
+    old = tuple(entry for entry in live_entries(table) if entry.data_file.content is FileContent.DATA)
+    change = RewriteFiles(removed=old, added=tuple(files), schema_id=table.metadata.current_schema_id, **facts)
+    commit(table, change)
+    return by
+
+
+def rewritten_files(table: Table) -> list[DataFile]:
+    by = {s.snapshot_id for s in table.metadata.snapshots if (s.summary or {})["operation"] == REWRITE}
+    live = {entry.data_file.file_path for entry in live_entries(table) if entry.snapshot_id in by}
+    return [file for file in data_files(table) if file.file_path in live]
+
+
+def damager(by: ByIcekeep) -> Damager:
+    """Who spoils the table as it is now."""
+    return Damager(by.catalog, by.identifier, Choices(1))
+
+
+def lose(by: ByIcekeep, *files: DataFile) -> None:
+    """Remove files; all that a rewrite wrote, where none is named."""
+    for file in files or rewritten_files(by.table):
+        damager(by).remove(file.file_path)
+
+
+def old_entries(table: Table) -> list[ManifestEntry]:
+    """The live data files of the snapshot before the last rewrite, by path."""
+    rewrite = [s for s in table.metadata.snapshots if (s.summary or {})["operation"] == REWRITE][-1]
+    parent = table.metadata.snapshots_by_id[rewrite.parent_snapshot_id or 0]
+    reader = ManifestReader(table.storage)
+    entries = [e for m in reader.manifests(parent) for e in reader.entries(m, table.metadata) if e.is_live]
+    data = [entry for entry in entries if entry.data_file.content is FileContent.DATA]
+    return sorted(data, key=lambda entry: entry.data_file.file_path)

@@ -1,18 +1,23 @@
 """A world for the command line in which nothing is real but the command line: jobs, tables and Spark that only remember.
 
-`cli.main` and `JobRun` name what they run by import strings; those of `JOBS` and `SEAMS` lead here.
+`cli.main` and `JobRun` name what they run by import strings; those of `JOBS` and `SEAMS` lead here. What commands print is held
+against the schema that `icekeep schema` prints.
 """
 
+import json
 import os
 import signal
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
+from jsonschema import Draft202012Validator
 
 from icekeep.catalog.base import Identifier
 from icekeep.errors import InvalidTableError, SafetyError, UsageError, shown_command
 from icekeep.events import Listener, StepAdvanced, StepStarted, Warned
+from icekeep.operations.commands.document_schema import schema
 from icekeep.operations.configuration.catalogs import TableReference
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.jobs import JOBS as REAL
@@ -267,3 +272,40 @@ def _called(function: str, table: FakeTable, arguments: dict[str, Any]) -> Resul
     if FAILURES:
         raise FAILURES.pop()
     return Result(rewritten_data_files_count=12)
+
+
+def problems(document: Any) -> list[str]:
+    """Where a document does not fit its schema; here a field that the schema does not know is a problem too."""
+    return _problems(_validator(document["job"] if "result" in document else None, "error" in document), document)
+
+
+def problems_of_result(job: str, result: Any) -> list[str]:
+    """The same of what a job or command has as `result`."""
+    return _problems(_result_validator(job), result)
+
+
+@cache
+def _validator(job: str | None, is_error: bool) -> Draft202012Validator:
+    whole = _strict(schema(job=job).document)
+    return Draft202012Validator({**whole["anyOf"][-1 if is_error else 0], "$defs": whole["$defs"]})
+
+
+@cache
+def _result_validator(job: str) -> Draft202012Validator:
+    whole = _strict(schema(job=job).document)
+    return Draft202012Validator({**whole["anyOf"][0]["properties"]["result"], "$defs": whole["$defs"]})
+
+
+def _problems(validator: Draft202012Validator, value: Any) -> list[str]:
+    # Through JSON and back: what is held against the schema is what a reader gets.
+    found = validator.iter_errors(json.loads(json.dumps(value)))
+    return [f"{error.json_path}: {error.message[:300]}" for error in found]
+
+
+def _strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    strict = {key: _strict(value) for key, value in schema.items()}
+    return {"additionalProperties": False, **strict} if isinstance(schema.get("properties"), dict) else strict

@@ -1,10 +1,11 @@
-"""Random filters over small columns, rows that hit them, and the statistics that a writer would keep of such rows.
+"""Random filters over small columns, rows that hit them, the statistics that a writer would keep of such rows; also PyIceberg's.
 
 Values come from small pools around zero and around the ends of types, so that literals, rows and partitions meet. The
-truth of a filter is told twice here, once as SQL has it and once with null unequal to everything, both of unbound trees
+truth of a filter is worked out twice here, once as SQL has it and once with null unequal to everything, both of unbound trees
 and without the code under test.
 """
 
+import json
 import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,12 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
+from pyiceberg import expressions as foreign
+from pyiceberg.manifest import DataFile as ForeignDataFile
+from pyiceberg.manifest import ManifestFile as ForeignManifest
+from pyiceberg.manifest import PartitionFieldSummary as ForeignSummary
+from pyiceberg.partitioning import PartitionSpec as ForeignSpec
+from pyiceberg.schema import Schema as ForeignSchema
 
 from icekeep.spec.filters.binding import locate_literal
 from icekeep.spec.filters.expressions import (
@@ -29,8 +36,8 @@ from icekeep.spec.filters.expressions import (
     TimestampLiteral,
 )
 from icekeep.spec.manifests.structs import DataFile, FieldSummary
-from icekeep.spec.partitioning import PartitionField, PartitionSpec
-from icekeep.spec.schema import Schema
+from icekeep.spec.partitioning import PartitionField, PartitionSpec, spec_to_json
+from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.transforms import (
     Bucket,
     Day,
@@ -490,4 +497,79 @@ def summary_of(draw: st.DrawFn, type_: Type, values: Sequence[Any]) -> FieldSumm
         contains_nan=draw(st.sampled_from([holds_nan, None])),
         lower_bound=lower,
         upper_bound=upper,
+    )
+
+
+_PYICEBERG_UNARY: dict[Operation, Callable[[str], Any]] = {
+    Operation.IS_NULL: foreign.IsNull,
+    Operation.NOT_NULL: foreign.NotNull,
+    Operation.IS_NAN: foreign.IsNaN,
+    Operation.NOT_NAN: foreign.NotNaN,
+}
+_COMPARISONS: dict[Operation, Callable[[str, Any], Any]] = {
+    Operation.LT: foreign.LessThan,
+    Operation.LT_EQ: foreign.LessThanOrEqual,
+    Operation.GT: foreign.GreaterThan,
+    Operation.GT_EQ: foreign.GreaterThanOrEqual,
+    Operation.EQ: foreign.EqualTo,
+    Operation.NOT_EQ: foreign.NotEqualTo,
+    Operation.STARTS_WITH: foreign.StartsWith,
+    Operation.NOT_STARTS_WITH: foreign.NotStartsWith,
+}
+_SETS: dict[Operation, Callable[[str, set[Any]], Any]] = {Operation.IN: foreign.In, Operation.NOT_IN: foreign.NotIn}
+
+
+def foreign_filter(expression: Expression, schema: Schema) -> Any:
+    """An unbound expression as PyIceberg's, which has literals of bytes where we have text."""
+    match expression:
+        case And(left=left, right=right):
+            return foreign.And(foreign_filter(left, schema), foreign_filter(right, schema))
+        case Or(left=left, right=right):
+            return foreign.Or(foreign_filter(left, schema), foreign_filter(right, schema))
+        case Not(child=child):
+            return foreign.Not(foreign_filter(child, schema))
+        case Predicate(operation=operation, column=column) if operation in _PYICEBERG_UNARY:
+            return _PYICEBERG_UNARY[operation](column)
+        case Predicate(operation=operation, column=column, literals=literals):
+            if schema.field(column).type in (BINARY, fixed(2)):
+                literals = tuple(map(bytes.fromhex, literals))
+            if operation in _SETS:
+                return _SETS[operation](column, set(literals))
+            return _COMPARISONS[operation](column, literals[0])
+    raise AssertionError(expression)
+
+
+def foreign_schema(schema: Schema) -> ForeignSchema:
+    return ForeignSchema.model_validate_json(json.dumps(schema_to_json(schema)))
+
+
+def foreign_spec(spec: PartitionSpec) -> ForeignSpec:
+    return ForeignSpec.model_validate_json(json.dumps(spec_to_json(spec)))
+
+
+def foreign_file(metrics: DataFile) -> ForeignDataFile:
+    return ForeignDataFile.from_args(
+        file_path=metrics.file_path,
+        record_count=metrics.record_count,
+        value_counts=metrics.value_counts,
+        null_value_counts=metrics.null_value_counts,
+        nan_value_counts=metrics.nan_value_counts,
+        lower_bounds=metrics.lower_bounds,
+        upper_bounds=metrics.upper_bounds,
+    )
+
+
+def foreign_manifest(summaries: Sequence[FieldSummary]) -> ForeignManifest:
+    return ForeignManifest.from_args(
+        manifest_path="m",
+        partition_spec_id=0,
+        partitions=[
+            ForeignSummary.from_args(
+                contains_null=summary.contains_null,
+                contains_nan=summary.contains_nan,
+                lower_bound=summary.lower_bound,
+                upper_bound=summary.upper_bound,
+            )
+            for summary in summaries
+        ],
     )

@@ -2,7 +2,7 @@
 
 Only what a catalog of Iceberg tables asks for, of two releases: 4.0.1, which compares pointers and has no `get_table` any more,
 which PyIceberg calls, and older ones (`compares` is false). Locks are real: one holder a table, others wait. `fail` names a call
-that fails once, before or after it took effect, or is kept back (`late`).
+that fails once, before or after it took effect, or is kept back (`late`). It may ask for tickets of `fake_puresasl`.
 """
 
 import copy
@@ -11,7 +11,9 @@ import re
 import socket
 import threading
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
+from struct import pack, unpack
 from typing import Any
 
 from hive_metastore import ThriftHiveMetastore
@@ -32,9 +34,53 @@ from hive_metastore.ttypes import (
 from thrift.protocol import TBinaryProtocol
 from thrift.Thrift import TApplicationException
 from thrift.transport import TSocket, TTransport
+from thrift.transport.TTransport import TTransportBase
 
 from icekeep.runtime import SYSTEM
-from kit.hive_sasl import SaslServerTransport
+
+_START, _OK, _BAD, _COMPLETE = 1, 2, 3, 5
+
+
+class SaslServerTransport(TTransportBase):
+    """Lets in who has a ticket for `service`, and then reads and writes what is sealed."""
+
+    def __init__(self, wire: Any, service: str) -> None:
+        self._wire = wire
+        self._read = BytesIO()
+        self._written = BytesIO()
+        assert self._received() == (_START, b"GSSAPI")
+        status, ticket = self._received()
+        if (status, ticket) != (_OK, service.encode()):
+            self._say(_BAD, b"no ticket for this service")
+            return
+        self._say(_OK, b"who are you")
+        assert self._received() == (_OK, b"thanks")
+        self._say(_COMPLETE, b"")
+
+    def read(self, size: int) -> bytes:
+        found = self._read.read(size)
+        if not found:
+            (length,) = unpack("!i", self._wire.readAll(4))
+            self._read = BytesIO(self._wire.readAll(length).removeprefix(b"sealed"))
+            found = self._read.read(size)
+        return found
+
+    def write(self, data: bytes) -> None:
+        self._written.write(data)
+
+    def flush(self) -> None:
+        sealed = b"sealed" + self._written.getvalue()
+        self._written = BytesIO()
+        self._wire.write(pack("!i", len(sealed)) + sealed)
+        self._wire.flush()
+
+    def _received(self) -> tuple[int, bytes]:
+        status, length = unpack(">BI", self._wire.readAll(5))
+        return status, self._wire.readAll(length) if length else b""
+
+    def _say(self, status: int, body: bytes) -> None:
+        self._wire.write(pack(">BI", status, len(body)) + body)
+        self._wire.flush()
 
 
 class HiveServer:

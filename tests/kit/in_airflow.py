@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.shell import BIN, ROOT
-from kit.spark_processes import SPARK_HOME
+from kit.submitting import SPARK_HOME
 
 PYTHON = ROOT / ".venv-airflow" / "bin" / "python"
 DAGS = ROOT / "airflow_dags"

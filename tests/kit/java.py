@@ -1,12 +1,20 @@
-"""Iceberg Java, the reference, as a judge: one long-lived process with a Spark of its own opens the catalogs that we do.
+"""Iceberg Java, the reference, as a judge, and other programs as processes that answer each line with one line.
 
-`make java-env` makes what it needs. Its tables are named `catalog.namespace.table`.
+One long-lived process with a Spark of its own opens the catalogs that we do. `make java-env` makes what it needs. Its tables are
+named `catalog.namespace.table`.
 """
 
+import atexit
 import json
 import os
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +23,102 @@ from sqlalchemy.engine import make_url
 from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
-from kit.java_values import filter_tree, from_wire, multiset, sql_literal, untagged
-from kit.line_process import LineProcess, environment_without
+from kit.rows import filter_tree, from_wire, multiset, sql_literal, untagged
 from kit.shell import ROOT
+
+TIMEOUT_S = 300
+_LOG_LENGTH = 4000
+
+
+class NoAnswerError(AssertionError):
+    """A process has ended, or says nothing; how its log ends is told."""
+
+
+class LineProcess:
+    """A process, started at once; `close` ends it, and so does the end of this one.
+
+    Attributes:
+        home: the directory that it works in, which goes with it. Its standard error is the file `log` there.
+    """
+
+    def __init__(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
+        """Args:
+        name: what errors call it.
+        command: in it `{home}` stands for the directory.
+        environment: all variables that it has.
+        """
+        self._name = name
+        self.home = Path(tempfile.mkdtemp(prefix="icekeep-process-"))
+        with (self.home / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [str(part).replace("{home}", str(self.home)) for part in command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self.home,
+                env=dict(environment),
+            )
+        atexit.register(self.close)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, line: str) -> str:
+        """Its answer to a line; raises what `answer` raises."""
+        assert self._process.stdin is not None
+        # Where it has ended, the answer that does not come tells it.
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> str:
+        """The next line that it says.
+
+        Raises:
+            NoAnswerError: it has ended, or has said nothing for `TIMEOUT_S`; then it is killed.
+        """
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            # An answer is one line written at once: when it begins, the rest is on its way.
+            speaks = bool(selector.select(TIMEOUT_S))
+        line = self._process.stdout.readline() if speaks else b""
+        if not line:
+            self._process.kill()
+            self._process.wait()
+            why = "ended" if speaks else f"has not answered in {TIMEOUT_S} s"
+            raise NoAnswerError(f"{self._name} {why}; its log ends:\n{self._log_tail()}")
+        return line.decode().strip()
+
+    def close(self) -> None:
+        """End the process by closing its standard input, and remove what it left."""
+        atexit.unregister(self.close)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _log_tail(self) -> str:
+        """Without the lines of Java's stack traces."""
+        log = self.home / "log"
+        # A process may remove its directory when it ends.
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(line for line in lines if not line.startswith("\tat "))[-_LOG_LENGTH:]
+
+
+def environment_without(*prefixes: str, **more: str) -> dict[str, str]:
+    """The variables of this process but for those that begin so, and some more."""
+    return {**{name: value for name, value in os.environ.items() if not name.startswith(prefixes)}, **more}
+
 
 PYTHON = ROOT / ".venv-java" / "bin" / "python"
 JARS = ROOT / ".java-env"
@@ -166,3 +267,89 @@ def _answer(answer: dict[str, Any]) -> Any:
     if "error" in answer:
         return JavaError(answer["error"], answer["message"], answer.get("trace", ""))
     return answer["answer"]
+
+
+TALKING = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-Xlog:disable", "-Xlog:all=warning:stderr")
+"""With one compiler a JVM has 48 MB for what it compiles. Flink, which makes classes for each job, fills that in nine minutes,
+and says so on stdout."""
+
+
+HADOOP = ROOT / ".java-env" / "hdfs"
+
+
+class JavaProcess(LineProcess):
+    """Started, and waited for until it has said its first line, `ready`.
+
+    Args:
+        name: what it is called where it does not start.
+        source: run as it is, with Hadoop's jars.
+        arguments: `{home}` stands for the directory.
+        jars: more of them, as a class path.
+        environment: all variables that it has; by default those of this process but for Hadoop's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Path,
+        *arguments: str,
+        jars: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        if not HADOOP.exists():
+            raise FileNotFoundError("there is no .java-env/hdfs; run `make java-env` first")
+        options = ("-Xmx512m", *TALKING, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+        command = ("java", *options, "-cp", f"{HADOOP}/*:{jars}", source, *arguments)
+        super().__init__(name, command, environment_without("HADOOP_") if environment is None else environment)
+        self.ready = self.answer()
+
+    def tell(self, request: str) -> None:
+        """Let it obey a line."""
+        assert self.ask(request) == "done"
+
+    def pause(self) -> None:
+        """Let it do nothing, while its connections stand, until `go_on`."""
+        self._process.send_signal(signal.SIGSTOP)
+        # On a busy machine its threads run on for a while, and may answer still.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+
+    def go_on(self) -> None:
+        """End a pause."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End the process, also where it pauses, and remove what it left."""
+        self.go_on()
+        super().close()
+
+
+REST_WORKER = Path(__file__).with_name("java_rest_server.py")
+
+
+class JavaRestServer:
+    """Ends with `close`; its tables lie below `directory`, or another `warehouse`. Of Iceberg 1.12, or 1.10 if it `is_old`.
+
+    One that `keeps_keys` knows by Java's own code what became of requests that have a key.
+    """
+
+    def __init__(self, directory: Path, *, warehouse: str = "", is_old: bool = False, keeps_keys: bool = False) -> None:
+        if not PYTHON.exists() or not JARS.exists():
+            raise FileNotFoundError("there is no .venv-java or no .java-env; run `make java-env` first")
+        self.directory = directory
+        iceberg = (JARS / "rest-1.10" if is_old else JARS).glob("iceberg-*.jar")
+        jars = os.pathsep.join(map(str, [*iceberg, *JARS.glob("sqlite-*.jar")]))
+        keys = ["keeps-keys"] if keeps_keys else []
+        command = (PYTHON, REST_WORKER, jars, directory, warehouse or f"file://{directory}/warehouse", *keys)
+        environment = environment_without("PYSPARK_", "SPARK_", "PYTHON", TZ="UTC")
+        self._process = LineProcess("Iceberg Java's REST server", command, environment)
+        port = self._process.answer()
+        self.uri = f"http://127.0.0.1:{port}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What our catalog is opened with."""
+        return {"type": "rest", "uri": self.uri}
+
+    def close(self) -> None:
+        """End the process and Java with it."""
+        self._process.close()

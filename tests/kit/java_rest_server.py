@@ -1,7 +1,7 @@
 """Runs in `.venv-java`: Iceberg Java as a server of its REST protocol, the protocol's HTTP aside.
 
 Requests go to Java's own handlers (`CatalogHandlers`) over a catalog in SQLite, so Java checks requirements, applies
-updates, assigns row ids and writes the metadata. Started by `kit.java_rest`; prints its port, and ends when its standard
+updates, assigns row ids and writes the metadata. Started by `kit.java`; prints its port, and ends when its standard
 input does.
 """
 

@@ -87,7 +87,7 @@ class Worker:
 
 
 def tagged(value: Any) -> Any:
-    """A value that Spark gave as JSON; what JSON has not is `{kind: text}`. `kit.java_values` reads it."""
+    """A value that Spark gave as JSON; what JSON has not is `{kind: text}`. `kit.rows` reads it."""
     match value:
         case None | bool() | int() | str():
             return value

@@ -63,11 +63,9 @@ class Lake:
         return table
 
     def location(self) -> str:
-        """Where the table lies, or will."""
         return self.catalog.default_location(EVENTS)
 
     def load(self) -> Table:
-        """The table as it is now."""
         return self.catalog.load(EVENTS)
 
     def foreign(self) -> Any:
@@ -87,11 +85,9 @@ class Lake:
         path.write_text(json.dumps(document))
 
     def rows(self) -> Counter[str]:
-        """The rows as a multiset, read by PyIceberg."""
         return multiset(self.foreign().scan().to_arrow())
 
     def files_on_disk(self) -> set[Path]:
-        """Every file below the warehouse."""
         return {path for path in (self.directory / "warehouse").rglob("*") if path.is_file()}
 
     def content_on_disk(self) -> set[Path]:

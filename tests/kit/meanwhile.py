@@ -58,11 +58,11 @@ from icekeep.spec.snapshots import SnapshotRef, StatisticsFile
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import STRING
 from icekeep.spec.updates import RemoveSnapshots
-from kit.choices import Choices
+from kit.cases import Choices
+from kit.changes import SharingReader
 from kit.damager import Damager
+from kit.deletes import add_deletes, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
-from kit.sharing import SharingReader
 from kit.tables import (
     EVENTS,
     add,

@@ -16,9 +16,9 @@ from icekeep.spec.types import LONG, STRING
 from icekeep.tables.read import read_table
 from icekeep.tables.verbs import append, create_table
 from kit.columns import column, schema_of, table_of
+from kit.deletes import delete_equal
 from kit.lake import Lake
 from kit.naive_scan import live_entries, scan_rows
-from kit.written_deletes import delete_equal
 
 SCHEMA = schema_of(column(1, "id", LONG, required=True), column(2, "kind", STRING))
 KEYS = schema_of(column(1, "id", LONG, required=True))

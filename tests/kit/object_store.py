@@ -1,9 +1,9 @@
-"""An S3 server on this machine for tests: moto's, one request at a time, and a test may stand between it and the client."""
+"""S3 and Glue on this machine, moto's, one request at a time; a test may stand between the store and its client."""
 
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import boto3
+import pytest
 from moto.moto_server.werkzeug_app import create_backend_app
 from moto.s3.models import s3_backends
+from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from icekeep.catalog.base import Identifier
 from icekeep.runtime import SYSTEM
 
 KEYS = {"s3.access-key-id": "testing", "s3.secret-access-key": "hunter2", "s3.region": "us-east-1"}
@@ -61,7 +64,6 @@ class ObjectStore:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was asked for and what was seen."""
         self.requests: list[Request] = []
         self.ignores_conditions = False
         self.ended_keys: set[str] = set()
@@ -71,13 +73,11 @@ class ObjectStore:
         self._busy_every, self._stalled_every, self._stall_ms = 0, 0, 0
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def new_bucket(self) -> str:
-        """Make an empty bucket; returns its name."""
         name = f"bucket-{next(_numbers)}"
         self.client.create_bucket(Bucket=name)
         self.requests.clear()
@@ -92,7 +92,6 @@ class ObjectStore:
         return {"s3.endpoint": self.endpoint, **KEYS, **more}
 
     def keys(self, bucket: str) -> list[str]:
-        """The names of all objects, as another client sees them."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
         return [item["Key"] for page in pages for item in page.get("Contents", ())]
 
@@ -279,7 +278,6 @@ class CutAnswers:
         self._server, self.endpoint = _served(Handler)
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -303,7 +301,6 @@ class GoogleStore:
         self._server, self.endpoint = _served(Handler)
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -320,3 +317,50 @@ class _Handler(WSGIRequestHandler):
 
     def log(self, type: str, message: str, *args: Any) -> None:
         pass
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[ObjectStore]:
+    """An S3 server."""
+    server = ObjectStore()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def store(object_server: ObjectStore) -> Iterator[ObjectStore]:
+    """The S3 server; what was asked of it before is forgotten, and so is what this test told it."""
+    object_server.reset()
+    yield object_server
+    object_server.reset()
+
+
+class GlueServer:
+    """Ends with `close`."""
+
+    def __init__(self) -> None:
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        host, port = self._server.get_host_and_port()
+        self.endpoint = f"http://{host}:{port}"
+
+    def close(self) -> None:
+        self._server.stop()
+
+
+def glue_properties(endpoint: str, warehouse: str) -> dict[str, str]:
+    return {
+        "type": "glue",
+        "glue.endpoint": endpoint,
+        "glue.region": "us-east-1",
+        "glue.access-key-id": "key",
+        "glue.secret-access-key": "glue-secret",
+        "glue.max-retries": "1",
+        "warehouse": warehouse,
+    }
+
+
+def entry_of(catalog: Any, identifier: Identifier) -> dict[str, Any]:
+    database, name = identifier
+    entry: dict[str, Any] = catalog._client().glue.get_table(DatabaseName=database, Name=name)["Table"]
+    return entry

@@ -55,7 +55,6 @@ def name_of(page: Path) -> str:
 
 @cache
 def blocks(page: Path) -> tuple[Block, ...]:
-    """The blocks of code of a page, in order."""
     return tuple(
         Block(language, re.sub(f"^{indent}", "", text, flags=re.MULTILINE))
         for indent, language, text in _FENCE.findall(page.read_text("utf-8"))

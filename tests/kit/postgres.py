@@ -1,5 +1,6 @@
-"""A private PostgreSQL server for tests: made in a directory of its own, on loopback, gone with the tests."""
+"""A private PostgreSQL server, on loopback, gone with the tests; and many processes that write their runs into one database."""
 
+import multiprocessing
 import os
 import pwd
 import shutil
@@ -8,6 +9,9 @@ import tempfile
 from itertools import count
 from pathlib import Path
 
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import RunFilter, RunRecord
+from icekeep.runtime import SYSTEM
 from kit.shell import free_port
 
 
@@ -42,7 +46,6 @@ class Postgres:
         return f"postgresql://test:test@127.0.0.1:{self.port}/{name}"
 
     def query(self, uri: str, statement: str) -> list[list[str]]:
-        """The rows of a statement as text, by PostgreSQL's own client."""
         out = self._run("psql", uri, "--no-align", "--tuples-only", "--field-separator", "\t", "--command", statement)
         return [line.split("\t") for line in out.splitlines()]
 
@@ -56,7 +59,6 @@ class Postgres:
         self._run("psql", uri, *quiet, "--file", str(copy))
 
     def close(self) -> None:
-        """Stop the server and remove what it left."""
         self._run("pg_ctl", "--pgdata", self._data, "--mode", "immediate", "--wait", "stop")
         shutil.rmtree(self._home, ignore_errors=True)
 
@@ -89,3 +91,46 @@ def _programs() -> Path:
     if on_path is None:
         raise FileNotFoundError("there is no PostgreSQL server; install Debian's package `postgresql`")
     return Path(on_path).parent
+
+
+PROCESSES = 10
+RUNS = 5
+
+
+def write_runs(uri, number, start, counts):
+    """Begin and end runs, and fight for one lease."""
+    records = RunRecords.at(uri)
+    start.wait(60)
+    taken = 0
+    for turn in range(RUNS):
+        now_ms = SYSTEM.now_ms()
+        run = RunRecord(
+            run_id=f"compact-{number}-{turn}", job="compact", table="l.db.t", started_ms=now_ms, seen_ms=now_ms
+        )
+        records.begin(run)
+        records.beat(run.run_id, now_ms + 1)
+        taken += records.take_lease(f"l.db.t{turn}", f"{number}", now_ms + 3_600_000, now_ms) == f"{number}"
+        records.end(RunRecord(**{**as_dict(run), "status": "done", "exit_status": 0, "ended_ms": now_ms}))
+    counts.put(taken)
+
+
+def as_dict(run):
+    return {name: getattr(run, name) for name in RunRecord.__struct_fields__}
+
+
+def assert_all_are_there(uri):
+    """None is lost, none is told that the database is busy, and a lease has one holder."""
+    context = multiprocessing.get_context("spawn")
+    start, counts = context.Barrier(PROCESSES), context.Queue()
+    processes = [context.Process(target=write_runs, args=(uri, n, start, counts)) for n in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * PROCESSES
+    records = RunRecords.at(uri)
+    found = records.select(RunFilter(), SYSTEM.now_ms())
+    assert {one.run_id for one in found} == {f"compact-{n}-{turn}" for n in range(PROCESSES) for turn in range(RUNS)}
+    assert {one.status for one in found} == {"done"}
+    # Each lease has one holder and no more.
+    assert sum(counts.get(timeout=10) for _ in processes) == RUNS

@@ -23,7 +23,7 @@ from icekeep.spec.reach import (
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.transforms import Identity, Transform, Void
 from icekeep.spec.types import DOUBLE, INT, STRING, NestedField, PrimitiveType, StructType
-from kit.table_strategies import partition_tuples
+from kit.strategies import partition_tuples
 
 FIELDS = [field.name for field in REACHING_DELETES.value_type]
 

@@ -3,34 +3,390 @@
 Their level is files and what leads to them; no file has rows, which `row_histories` are about. A history is a list of steps,
 each a kind and a number by which to choose, so that a failing one can be cut down step by step. By turns files are added,
 replaced, deleted by rows, put back under another name or spec; references and staged snapshots come and go; and schema,
-partitioning and statistics change. All through the commit library, as jobs and engines do it.
+partitioning and statistics change. All through the commit library, as jobs and engines do it. A name is a place, and a place has
+many spellings. All choices are those of `lot`.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from icekeep.commit.changes.definitions import ChangeStatistics, UpdateSchema, UpdateSpec, UpgradeTable
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
-from icekeep.commit.changes.snapshots import ExpireSnapshots, RollbackToSnapshot, SetCurrentSnapshot
+from icekeep.commit.changes.snapshots import (
+    CreateRef,
+    DropRef,
+    ExpireSnapshots,
+    FastForwardBranch,
+    ReplaceRef,
+    RollbackToSnapshot,
+    SetCurrentSnapshot,
+)
 from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.retry import commit
 from icekeep.commit.summary import STAGED_WAP_ID
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
+from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn, RemovePartitionField, RenameColumn
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
 from icekeep.spec.matched_deletes import reaching_deletes
-from icekeep.spec.metadata import is_ancestor
+from icekeep.spec.metadata import TableMetadata, is_ancestor
+from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.properties import data_directory
 from icekeep.spec.reach import applied_delete, is_deletion_vector
 from icekeep.spec.retention import RetentionPolicy
-from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile
+from icekeep.spec.transforms import Void
+from icekeep.spec.types import STRING
+from icekeep.storage.locations import parse_location
+from kit.cases import Choices
 from kit.changes import Staged
-from kit.choices import Choices
-from kit.reclaim_references import ReclaimReferences
-from kit.reclaim_table import DATA_ELSEWHERE, DAY_MS, HOUR_MS, METADATA_ELSEWHERE, place
+from kit.memory_catalog import MemoryCatalog
+from kit.runtime import FakeRuntime
+from kit.storage import MemoryStorage
+from kit.tables import BY_KIND, memory_table
+
+
+class LocalInMemory:
+    """Passes every call on to a `MemoryStorage`, and answers in the spelling that it was asked in."""
+
+    def __init__(self, runtime: FakeRuntime, inner: MemoryStorage | None = None) -> None:
+        self.inner = inner or MemoryStorage(runtime)
+
+    def open(self, location: str) -> BinaryIO:
+        return self.inner.open(self._inside(location))
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        return self.inner.read(self._inside(location), length_bytes)
+
+    def write(self, location: str) -> AbstractContextManager[BinaryIO]:
+        return self.inner.write(self._inside(location))
+
+    def create(self, location: str, data: bytes) -> None:
+        self.inner.create(self._inside(location), data)
+
+    def move(self, source: str, target: str) -> None:
+        self.inner.move(self._inside(source), self._inside(target))
+
+    def delete_many(self, locations: Iterable[str]) -> list[Any]:
+        given = [*locations]
+        outcomes = self.inner.delete_many([self._inside(location) for location in given])
+        return [replace(o, location=location) for o, location in zip(outcomes, given, strict=True)]
+
+    def shares(self, prefix_location: str, count: int) -> list[Any]:
+        return [replace(s, prefix=prefix_location) for s in self.inner.shares(self._inside(prefix_location), count)]
+
+    def list_share(self, share: Any) -> Iterator[Any]:
+        return self.list(share.prefix)
+
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[Any]:
+        given = [*moves]
+        outcomes = self.inner.move_many([(self._inside(s), self._inside(t)) for s, t in given])
+        return [replace(o, source=source) for o, (source, _) in zip(outcomes, given, strict=True)]
+
+    def list(self, prefix_location: str) -> Iterator[Any]:
+        start = len(self._inside(prefix_location).rstrip("/"))
+        for info in self.inner.list(self._inside(prefix_location)):
+            yield replace(info, location=prefix_location.rstrip("/") + info.location[start:])
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return self.inner.child_names(self._inside(location))
+
+    def head(self, location: str) -> Any:
+        found = self.inner.head(self._inside(location))
+        return None if found is None else replace(found, location=location)
+
+    def capabilities(self, location: str) -> Any:
+        return self.inner.capabilities(self._inside(location))
+
+    @staticmethod
+    def _inside(location: str) -> str:
+        for prefix in ("file://localhost/", "file:///", "file://", "file:/", "/"):
+            if location.startswith(prefix):
+                return f"memory://disk/{location.removeprefix(prefix)}"
+        raise AssertionError(f"{location!r} is not on the local disk")
+
+
+class OneForAll(LocalInMemory):
+    """The one store behind every scheme and authority: a path alone tells which file is meant."""
+
+    @staticmethod
+    def _inside(location: str) -> str:
+        return f"memory://lake{parse_location(location).path}"
+
+
+VERSIONS = (1, 2, 2, 3, 3)
+HOUR_MS = 60 * 60 * 1000
+DAY_MS = 24 * HOUR_MS
+DATA_ELSEWHERE, METADATA_ELSEWHERE = "data-of-events", "metadata-of-events"
+
+
+class ReclaimTable:
+    """A table, empty at first; `events` counts what came about, by name.
+
+    `removed` are data files that were live once, as they were, by their places.
+    """
+
+    def __init__(self, setting: int, format_version: int | None = None) -> None:
+        self.lot = Choices(setting)
+        self.events: Counter[str] = Counter()
+        self.removed: dict[str, DataFile] = {}
+        self.runtime = FakeRuntime(setting)
+        version = format_version or self.lot.choice(VERSIONS)
+        self.storage: Any = self.lot.choice((MemoryStorage, LocalInMemory))(self.runtime)
+        self.warehouse = "memory://lake/wh" if isinstance(self.storage, MemoryStorage) else "file:///wh"
+        self.catalog = MemoryCatalog(self.storage, self.runtime, self.warehouse)
+        self.table = memory_table(
+            self.catalog,
+            spec=self.lot.choice((UNPARTITIONED, BY_KIND)),
+            format_version=version,
+            **self._properties(),
+        )
+        self._numbers = 0
+
+    @property
+    def metadata(self) -> TableMetadata:
+        return self.table.metadata
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """Where some tables have their data or their metadata outside of their location."""
+        return (f"{self.warehouse}/{DATA_ELSEWHERE}", f"{self.warehouse}/{METADATA_ELSEWHERE}")
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Every file of the store, by its location there."""
+        inner = getattr(self.storage, "inner", self.storage)
+        return {location.replace("memory://disk/", "file:///"): data for location, (data, _) in inner.files.items()}
+
+    def removed_file(self, location: str) -> DataFile:
+        """A data file that is not live any more, as it was."""
+        return self.removed[place(location)]
+
+    # What its steps are made of.
+
+    def _do(self, change: Any, removing: Iterable[ManifestEntry] = ()) -> None:
+        result = commit(self.table, change, runtime=self.runtime)
+        self.table = result.table
+        for entry in removing:
+            self.removed.setdefault(place(entry.data_file.file_path), entry.data_file)
+
+    def _entries(self, branch: str, content: ManifestContent = ManifestContent.DATA) -> list[ManifestEntry]:
+        head = self.metadata.head(branch)
+        if head is None:
+            return []
+        reader = ManifestReader(self.storage)
+        manifests = [m for m in reader.manifests(head) if m.content is content]
+        return [e for m in manifests for e in reader.entries(m, self.metadata) if e.is_live]
+
+    def _sample(self, entries: Sequence[ManifestEntry], most: int) -> list[ManifestEntry]:
+        """Some entries; none where a file is live twice, which many changes refuse."""
+        places = [place(e.data_file.file_path) for e in entries]
+        once = [e for e, place in zip(entries, places, strict=True) if places.count(place) == 1]
+        return self.lot.sample(once, min(len(once), self.lot.randint(1, most)))
+
+    def _new_file(self, location: str = "") -> DataFile:
+        location = location or f"{data_directory(self.metadata)}/{self._number():04d}.parquet"
+        spec_id = self.metadata.default_spec_id
+        return DataFile(
+            file_path=self._seldom(location),
+            file_format="PARQUET",
+            spec_id=spec_id,
+            partition=self._partition(spec_id),
+            record_count=1,
+            file_size_in_bytes=self._put(location),
+        )
+
+    def _partition(self, spec_id: int) -> tuple[Any, ...]:
+        types = self.metadata.partition_type(spec_id).fields
+        values = {"string": ("a", "b", None), "int": (0, 1, 2)}
+        return tuple(
+            None if isinstance(field.transform, Void) else self.lot.choice(values[type_.type.name])
+            for field, type_ in zip(self.metadata.specs_by_id[spec_id].fields, types, strict=True)
+        )
+
+    def _put(self, location: str) -> int:
+        """Write a small file that is like no other; returns its length."""
+        data = f"what lies at {location}".encode()
+        self.storage.create(location, data)
+        return len(data)
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _seldom(self, location: str) -> str:
+        return self._spelled(location) if self.lot.random() < 0.15 else location
+
+    def _spelled(self, location: str) -> str:
+        """The location, or another name of the same file."""
+        head, _, path = location.rpartition("/wh/")
+        names = [location, f"{head}/wh/./{path}", f"{head}/wh/x/../{path}", f"{head}/wh//{path}"]
+        if location.startswith("file:"):
+            names += [f"/wh/{path}", f"file:/wh/{path}", f"file:///wh//{path}", f"file://localhost/wh/{path}"]
+        chosen = self.lot.choice(names)
+        if chosen != location:
+            self.events["spelled otherwise"] += 1
+        return chosen
+
+    def _properties(self) -> dict[str, str]:
+        """Retention of the table's own, and data or metadata that lie outside its location, now and then."""
+        found: dict[str, str] = {}
+        if self.lot.random() < 0.2:
+            found["history__expire__max_snapshot_age_ms"] = str(DAY_MS)
+        if self.lot.random() < 0.2:
+            found["history__expire__min_snapshots_to_keep"] = "2"
+        if self.lot.random() < 0.15:
+            self.events["data elsewhere"] += 1
+            found["write__data__path"] = f"{self.warehouse}/{DATA_ELSEWHERE}"
+        if self.lot.random() < 0.15:
+            self.events["metadata elsewhere"] += 1
+            found["write__metadata__path"] = f"{self.warehouse}/{METADATA_ELSEWHERE}"
+        return found
+
+
+def place(location: str) -> str:
+    """The same for each name that a history gives a file."""
+    return location.rpartition("/wh")[2].replace("/./", "/").replace("/x/../", "/").replace("//", "/")
+
+
+class ReclaimReferences(ReclaimTable):
+    """A table and those of its steps; one that finds nothing to do does nothing."""
+
+    # References.
+
+    def _line(self) -> str:
+        """Main, or now and then another branch, to commit to."""
+        others = sorted(name for name, ref in self.metadata.refs.items() if ref.is_branch and name != MAIN)
+        if others and self.lot.random() < 0.3:
+            self.events["commit to a branch"] += 1
+            return self.lot.choice(others)
+        return MAIN
+
+    def _any_snapshot(self) -> Snapshot | None:
+        """The current one more often than others, as people do it."""
+        metadata = self.metadata
+        if not metadata.snapshots:
+            return None
+        current = metadata.current_snapshot
+        return current if current and self.lot.random() < 0.5 else self.lot.choice(metadata.snapshots)
+
+    def _ref(self, kind: Any) -> None:
+        snapshot = self._any_snapshot()
+        if snapshot is None:
+            return
+        limits: dict[str, int] = {}
+        if self.lot.random() < 0.4:
+            limits["max_ref_age_ms"] = self.lot.choice((HOUR_MS, 2 * DAY_MS, 6 * DAY_MS))
+        if kind == "branch" and self.lot.random() < 0.4:
+            limits["min_snapshots_to_keep"] = self.lot.randint(1, 3)
+        if kind == "branch" and self.lot.random() < 0.4:
+            limits["max_snapshot_age_ms"] = self.lot.choice((1, DAY_MS, 4 * DAY_MS))
+        ref = SnapshotRef(snapshot_id=snapshot.snapshot_id, type=kind, **limits)
+        self._do(CreateRef(f"{kind}-{self._number()}", ref))
+        self.events[f"{kind} with retention" if limits else kind] += 1
+
+    def _branch(self) -> None:
+        self._ref("branch")
+
+    def _tag(self) -> None:
+        self._ref("tag")
+
+    def _drop_ref(self) -> None:
+        names = sorted(self.metadata.refs.keys() - {MAIN})
+        if names:
+            name = self.lot.choice(names)
+            ref = self.metadata.refs[name]
+            self._do(DropRef(name=name, type=ref.type, expected_id=ref.snapshot_id))
+            self.events["reference dropped"] += 1
+
+    def _move_ref(self) -> None:
+        names = sorted(self.metadata.refs.keys() - {MAIN})
+        snapshot = self._any_snapshot()
+        if not names or snapshot is None:
+            return
+        name = self.lot.choice(names)
+        ref = self.metadata.refs[name]
+        if ref.is_branch and is_ancestor(self.metadata, ref.snapshot_id, of=snapshot.snapshot_id):
+            self._do(FastForwardBranch(name, snapshot.snapshot_id))
+            self.events["branch fast-forwarded"] += 1
+            return
+        change = ReplaceRef(name=name, type=ref.type, snapshot_id=snapshot.snapshot_id, expected_id=ref.snapshot_id)
+        self._do(change)
+        self.events["reference replaced"] += 1
+
+    # Definitions and statistics.
+
+    def _statistics(self) -> None:
+        """Of one snapshot or of two, which then share one file; or taken away."""
+        metadata = self.metadata
+        if not metadata.snapshots:
+            return
+        chosen = self.lot.sample(metadata.snapshots, min(len(metadata.snapshots), self.lot.randint(1, 2)))
+        is_of_partitions = self.lot.random() < 0.5
+        name = "partition-statistics" if is_of_partitions else "statistics"
+        if self.lot.random() < 0.1:
+            removals = tuple(s.snapshot_id for s in chosen)
+            kind = "partition_removals" if is_of_partitions else "removals"
+            self._do(ChangeStatistics(**{kind: removals}))
+            self.events["statistics removed"] += 1
+            return
+        location = f"{metadata.location}/metadata/{name}-{self._number()}.bin"
+        size_bytes = self._put(location)
+        if len(chosen) > 1:
+            self.events[f"shared {name}"] += 1
+        self.events[name] += 1
+        if is_of_partitions:
+            partition_files = tuple(
+                PartitionStatisticsFile(
+                    snapshot_id=s.snapshot_id, statistics_path=self._seldom(location), file_size_in_bytes=size_bytes
+                )
+                for s in chosen
+            )
+            self._do(ChangeStatistics(updates=partition_files))
+            return
+        files = tuple(
+            StatisticsFile(
+                snapshot_id=s.snapshot_id,
+                statistics_path=self._seldom(location),
+                file_size_in_bytes=size_bytes,
+                file_footer_size_in_bytes=4,
+                blob_metadata=(),
+            )
+            for s in chosen
+        )
+        self._do(ChangeStatistics(updates=files))
+
+    def _spec(self) -> None:
+        fields = [f.name for f in self.metadata.spec.fields if not isinstance(f.transform, Void)]
+        if fields and self.lot.random() < 0.5:
+            change: Any = RemovePartitionField(self.lot.choice(fields))
+        else:
+            change = AddPartitionField(*self.lot.choice((("kind", "identity"), ("id", "bucket[4]"))))
+        self._do(UpdateSpec((change,)))
+        self.events["spec evolved"] += 1
+
+    def _schema(self) -> None:
+        names = [f.name for f in self.metadata.schema.fields if f.name not in ("id", "kind")]
+        changes: list[Any] = [AddColumn(f"new{self._number()}", STRING)]
+        if names:
+            name = self.lot.choice(names)
+            changes += [DropColumn(name), RenameColumn(name, f"renamed{self._number()}")]
+        self._do(UpdateSchema((self.lot.choice(changes),)))
+        self.events["schema evolved"] += 1
+
+    def _upgrade(self) -> None:
+        version = self.metadata.format_version
+        if version < 3:
+            self._do(UpgradeTable(version + 1, str(self.runtime.new_uuid())))
+            self.events["format version raised"] += 1
+
 
 ELSEWHERE = "elsewhere/imported"
 """Below the warehouse, where no table is."""

@@ -1,19 +1,24 @@
-"""Generated histories of the rows of a table, with a model that says which rows are left (`row_model`).
+"""Generated histories of the rows of a table, with a model that says which rows are left (`rows.RowModel`).
 
 A history is a list of steps, each a kind and a number by which to choose, so that a failing one can be cut down step by step:
 rows are appended, in Parquet, ORC or Avro; deleted by position, by vector or by their values, perhaps with others that take
-their places; and a column or a partition field is changed. Who carries the steps out is an interpreter: icekeep
-(`our_histories`), in memory or on disk, or Iceberg Java (`java_histories`). Histories of files, whose rows nobody reads, are
-another level: `reclaim_histories` and the simulation.
+their places; and a column or a partition field is changed. Who carries the steps out is an interpreter: icekeep, in memory or on
+disk, or Iceberg Java and PyIceberg (`foreign_tables`). Histories of files, whose rows nobody reads, are another level:
+`reclaim_histories` and the simulation.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, Protocol, Self
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from icekeep.catalog.base import Table
+from icekeep.catalog.base import Catalog, Table
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
 from icekeep.spec.evolution import (
     AddColumn,
@@ -24,15 +29,17 @@ from icekeep.spec.evolution import (
     RenameColumn,
     UpdateColumnType,
 )
-from icekeep.spec.schema import FILE, Schema
+from icekeep.spec.schema import FILE, POS, Schema
 from icekeep.spec.types import DATE, DOUBLE, FLOAT, INT, LONG, STRING, NestedField, PrimitiveType, Type, decimal
 from icekeep.spec.values import decimal_from_unscaled
-from icekeep.tables.verbs import update_schema, update_spec
-from kit.choices import Choices
-from kit.columns import column, schema_of
-from kit.naive_scan import scan_rows
-from kit.row_model import ID, Place, RowModel
-from kit.written_deletes import data_files
+from icekeep.tables.verbs import append, create_table, update_schema, update_spec
+from kit.cases import Choices
+from kit.columns import column, schema_of, table_of
+from kit.deletes import data_files, delete_equal, new_data_files, position_delete_files, vector_files
+from kit.memory_catalog import MemoryCatalog
+from kit.naive_scan import live_entries, scan_rows
+from kit.rows import ID, Place, RowModel, scanned_rows
+from kit.storage import MemoryStorage
 
 FORMATS = ("PARQUET", "ORC", "AVRO")
 VERSIONS = (1, 2, 2, 3, 3)
@@ -292,3 +299,78 @@ class History:
             update_spec(self.table, [RemovePartitionField(chosen.choice(live)) if len(live) > 1 else adding])
         except UsageError:
             return
+
+
+_NUMBERS = count(1)
+
+
+class ByIcekeep:
+    """An interpreter of histories (`row_histories.Interpreter`). It holds every value, and reads every table."""
+
+    finds_rows = True
+    adds_defaults = True
+
+    def __init__(self, catalog: Catalog, name: str = "") -> None:
+        """Args:
+        name: of the table in the namespace `db`; one that no other has where none is given.
+        """
+        self.catalog = catalog
+        self.identifier = ("db", name or f"history{next(_NUMBERS)}")
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load(self.identifier)
+
+    def holds(self, value: Any, file_format: str) -> bool:
+        return True
+
+    def deletes(self, keys: Sequence[Sequence[Any]], file_format: str) -> bool:
+        return True
+
+    def create(self, schema: Schema, partition_by: Sequence[tuple[str, str]], version: int) -> None:
+        create_table(self.catalog, self.identifier, schema, partition_by=partition_by, format_version=version)
+
+    def append(self, rows: Sequence[Mapping[str, Any]], file_format: str) -> None:
+        """Later files that a rewrite makes have the format too."""
+        table = commit(self.table, ChangeProperties(updates={"write.format.default": file_format.lower()})).table
+        append(table, [table_of(table.metadata.schema, list(map(dict, rows[half::2]))) for half in range(2)])
+
+    def delete_positions(self, ids: Iterable[int], file_format: str, scope: str, *, is_referenced: bool) -> None:
+        table, wanted = self.table, set(ids)
+        files = {file.file_path: file for file in data_files(table)}
+        found = [row for row in scan_rows(table, FILE, POS).to_pylist() if row["id"] in wanted]
+        positions = [(files[row["_file"]], row["_pos"]) for row in found]
+        named = frozenset(file.file_path for file, _ in positions)
+        if table.metadata.format_version == 3:
+            old = tuple(entry for entry in live_entries(table) if entry.data_file.referenced_data_file in named)
+            commit(table, RowDelta(added_deletes=vector_files(table, positions, old), removed_deletes=old))
+            return
+        deletes = position_delete_files(table, positions, file_format, scope)
+        if not is_referenced:
+            deletes = tuple(replace(file, referenced_data_file=None) for file in deletes)
+        commit(table, RowDelta(added_deletes=deletes, named=named))
+
+    def delete_equal(
+        self,
+        names: Sequence[str],
+        keys: Sequence[Sequence[Any]],
+        place: Place,
+        file_format: str,
+        added: Sequence[Mapping[str, Any]],
+    ) -> None:
+        table = self.table
+        schema = table.metadata.schema
+        columns = Schema(fields=tuple(schema.field(name) for name in names))
+        rows = table_of(columns, [dict(zip(names, key, strict=True)) for key in keys])
+        new = new_data_files(table, table_of(schema, list(map(dict, added)))) if added else ()
+        delete_equal(table, rows, names, like=place, file_format=file_format, added=new)
+
+    def rows(self) -> Counter[str]:
+        return scanned_rows(self.table)
+
+
+def in_memory() -> ByIcekeep:
+    """On a storage of its own, which goes with it."""
+    catalog = MemoryCatalog(MemoryStorage())
+    catalog.create_namespace(("db",))
+    return ByIcekeep(catalog)

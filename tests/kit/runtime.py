@@ -1,13 +1,15 @@
-"""A world without surprises: a clock that only sleeping moves, identifiers and chances that are the same in every run."""
+"""A world without surprises: a clock that only sleeping moves, the same identifiers in every run, Spark by limits of a test."""
 
 import hashlib
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+import msgspec
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
+from icekeep.planning.spark.session import Engine, Limits
 from icekeep.runtime import Runtime, is_interrupted
 
 START_MS = 1_700_000_000_000
@@ -84,3 +86,21 @@ class _AtRuntime:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)
+
+
+NOTHING_HERE = Limits(**dict.fromkeys(Limits.__struct_fields__, -1))
+"""Nothing is so little that this process would do it by itself."""
+
+
+GIVEN_IS_USED = Limits(session_rewrite_bytes=-1)
+"""A session that a test gives does all that is rewritten, however little: a test gives it to see it work."""
+
+
+def limited(spark: Any, **limits: int) -> Engine:
+    """A source of a session with some limits of its own, which rewrites however little."""
+    return Engine(spark=spark, limits=msgspec.structs.replace(GIVEN_IS_USED, **limits))
+
+
+def no_spark() -> NoReturn:
+    """Say that Spark was started."""
+    raise AssertionError("Spark was started where there is little to do")

@@ -2,11 +2,14 @@
 
 import io
 import json
+import logging
 import os
 import socket
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,6 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def json(self) -> Any:
-        """Standard output, which must be exactly one JSON object."""
         return json.loads(self.out)
 
     @property
@@ -114,3 +116,23 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+_NAMES = ("icekeep", "icekeep.events", "py.warnings", "opentelemetry", "openlineage", "thrift", "urllib3", "apprise")
+
+
+@contextmanager
+def restored_logging() -> Iterator[None]:
+    """Put handlers, levels and hooks back at the end of the block."""
+    before = {name: (logging.getLogger(name).level, logging.getLogger(name).propagate) for name in _NAMES}
+    root, hook = [*logging.getLogger().handlers], threading.excepthook
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        threading.excepthook = hook
+        logging.getLogger().handlers[:] = root
+        for name, (level, propagate) in before.items():
+            logging.getLogger(name).handlers.clear()
+            logging.getLogger(name).setLevel(level)
+            logging.getLogger(name).propagate = propagate

@@ -1,12 +1,14 @@
-"""The Spark jobs that a session has run, as its own status store has them."""
+"""The Spark jobs that a session has run, by its own status store, and how often tasks worked out the rows of a DataFrame."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.events import Listener
 from icekeep.planning.spark import jobs as steps
@@ -43,7 +45,6 @@ def jobs_after(number: int) -> list[SeenJob]:
 
 
 def last_job() -> int:
-    """The number of the newest Spark job, -1 where there is none."""
     return max((job.number for job in jobs_after(-1)), default=-1)
 
 
@@ -96,3 +97,30 @@ def _seen(job: Any) -> SeenJob:
 
 def _text(option: Any) -> str:
     return option.get() if option.isDefined() else ""
+
+
+class Counted:
+    """Counts for each DataFrame that it is given how often all of its partitions were worked out."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._frames: list[DataFrame] = []
+
+    def frame(self, rows: DataFrame) -> DataFrame:
+        """The same rows, counted."""
+        log = self._directory / f"frame-{len(self._frames)}"
+        log.touch()
+
+        def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with log.open("a", encoding="utf-8") as file:
+                file.write("x")
+            yield from batches
+
+        self._frames.append(rows)
+        return rows.mapInArrow(told, rows.schema)
+
+    @property
+    def times(self) -> list[float]:
+        """Of each DataFrame in turn; a part of a time is some of its partitions."""
+        logs = [self._directory / f"frame-{number}" for number in range(len(self._frames))]
+        return [log.stat().st_size / rows.rdd.getNumPartitions() for log, rows in zip(logs, self._frames, strict=True)]

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import fastavro
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from icekeep.catalog.base import Committed, Table
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
+from icekeep.maintenance.history import FilesChanged, commit_history
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
 from icekeep.spec.metadata import new_table_metadata
@@ -72,7 +73,6 @@ def memory_table(
 
 
 def data_file(name: str, records: int = 10, partition: tuple[Any, ...] = (), *, spec_id: int = 0) -> DataFile:
-    """A file of ten bytes a row."""
     return DataFile(
         file_path=f"memory://lake/wh/db/events/data/{name}",
         file_format="PARQUET",
@@ -134,7 +134,6 @@ def entries_of(table: Table, *names: str) -> tuple[ManifestEntry, ...]:
 
 
 def manifests_of(table: Table) -> list[ManifestFile]:
-    """The manifests of the current snapshot."""
     return ManifestReader(table.storage).manifests(table.metadata.current_snapshot)
 
 
@@ -203,3 +202,39 @@ def stored(catalog: MemoryCatalog) -> set[str]:
 def written_by(locations: Iterable[str], commit_id: str) -> set[str]:
     """Of some locations, the manifests and manifest lists of one commit."""
     return {location for location in locations if commit_id in location}
+
+
+HOUR_MS = 3_600_000
+NOTHING = dict.fromkeys(FilesChanged.__struct_fields__, 0)
+
+
+def wait(table: Table, hours: int = 1) -> Table:
+    """So that no two commits are of one moment."""
+    table.catalog.runtime.pass_ms(hours * HOUR_MS)
+    return table
+
+
+def appends(version: int = 2, count: int = 3, **properties: str) -> Table:
+    """Commits of 1, 2 ... files of 10 rows and 100 bytes each, an hour apart."""
+    table = memory_table(format_version=version, commit__manifest_merge__enabled="false", **properties)
+    for number in range(1, count + 1):
+        table = add(wait(table), *(f"{number}-{n}" for n in range(number)))
+    return table
+
+
+def changed(known: FilesChanged) -> dict[str, int | None]:
+    """What is not zero of it."""
+    return {name: count for name, count in asdict(known).items() if count != 0}
+
+
+def with_summaries(table: Table, *kept: str) -> Table:
+    """The same table, whose summaries have nothing but these keys."""
+    snapshots = tuple(
+        replace(s, summary={key: s.summary[key] for key in kept if key in s.summary}) for s in table.metadata.snapshots
+    )
+    return replace(table, metadata=replace(table.metadata, snapshots=snapshots))
+
+
+def history_ids(table: Table, **arguments: Any) -> list[int]:
+    """The snapshots that a history tells of, in its order."""
+    return [entry.snapshot_id for entry in commit_history(table, **arguments).commits]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.formats.parquet.thrift import Struct
-from kit.choices import Choices
+from kit.cases import Choices
 from kit.damager import DATA, POSITION_DELETES, CannotDamageError, Damager, Place, Record, is_vector
 
 _ABSENT = 424_242

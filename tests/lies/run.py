@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).parents[1])]
 
-from kit.sharing_out import shared_out  # noqa: E402 - the path comes first
+from kit.runs import shared_out  # noqa: E402 - the path comes first
 from lies.judging import JOBS, Verdict, judged  # noqa: E402
 
 CHUNK = 100

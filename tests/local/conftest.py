@@ -1,5 +1,5 @@
 """Servers on this machine, started once for all tests of a process."""
 
-from kit.object_server import object_server, store
+from kit.object_store import object_server, store
 
 __all__ = ["object_server", "store"]

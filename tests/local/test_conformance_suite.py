@@ -7,10 +7,8 @@ from urllib.request import Request, urlopen
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from conformance.cases import CASES
 from conformance.gate import Gate, Lost
-from conformance.outcomes import cell
-from conformance.play import Outcome, play
+from conformance.play import CASES, Outcome, cell, play
 from conformance.tools.ours import Icekeep
 from conformance.tools.tool import COMPACT, Answer, CommandTool, Target, Tool
 from conformance.world import NAME, World

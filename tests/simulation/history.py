@@ -19,8 +19,7 @@ from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
-from kit.no_spark import no_spark
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
 from simulation.client import Client, Crashed
 from simulation.file_operations import Operation

@@ -33,7 +33,7 @@ from icekeep.run_records import values
 from icekeep.run_records.values import SILENT_MS, LastRuns, Paces, RunFilter, RunRecord
 from icekeep.spec.types import HOUR_MS, MINUTE_MS
 from kit.catalogs import simple_metadata
-from kit.fleets import fleet_of
+from kit.job_world import fleet_of
 from kit.memory_catalog import MemoryCatalog
 from kit.runtime import FakeRuntime
 from kit.storage import MemoryStorage

@@ -11,12 +11,11 @@ from icekeep.maintenance.delete.lease import LEASE_MS
 from icekeep.maintenance.drop.job import drop_table
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
+from kit.expired_tables import DAY_MS, files_of
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime, with_runtime
+from kit.runtime import FakeRuntime, no_spark, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, add, data_file
-from kit.trash import DAY_MS, files_of
 from simulation.world import Violation
 
 NAMESPACE = ("db",)

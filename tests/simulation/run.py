@@ -26,8 +26,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).parents[1])]
 
-from kit.choices import Choices  # noqa: E402 - the path comes first
-from kit.sharing_out import shared_out  # noqa: E402
+from kit.cases import Choices  # noqa: E402 - the path comes first
+from kit.runs import shared_out  # noqa: E402
 from simulation import sweep  # noqa: E402
 from simulation.codec import values_in_place_of_bytes  # noqa: E402
 from simulation.history import History, Tally  # noqa: E402

@@ -31,8 +31,7 @@ from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
-from kit.no_spark import no_spark
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 from simulation.client import Client
 from simulation.file_operations import Operation, is_of
 from simulation.model import SKEW_MS, Model

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from icekeep.planning.spark.session import Engine
 from icekeep.planning.spark.workers import NEW_MANIFESTS, TaskSize
 from kit.lake import Lake
-from kit.limits import NOTHING_HERE
+from kit.runtime import NOTHING_HERE
 from kit.spark_jobs import NAMESAKES, checked_run
 
 TESTS = Path(__file__).resolve().parents[1]

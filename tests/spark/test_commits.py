@@ -28,8 +28,8 @@ from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.tables.verbs import append, upgrade_format_version
 from kit.cases import thinned
+from kit.changes import store_file_set
 from kit.lake import Lake, events
-from kit.sharing import store_file_set
 
 
 @pytest.fixture

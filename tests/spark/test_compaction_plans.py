@@ -40,9 +40,9 @@ from icekeep.spec.types import DAY_MS, LONG, STRING
 from icekeep.spec.values import value_to_bytes
 from icekeep.tables.verbs import append, update_spec
 from kit.cases import thinned
+from kit.deletes import data_files, delete_positions
 from kit.lake import Lake, events
-from kit.limits import limited
-from kit.written_deletes import data_files, delete_positions
+from kit.runtime import limited
 
 TARGET = 1000
 SIZES = {"target-file-size-bytes": str(TARGET), "min-file-size-bytes": "750", "max-file-size-bytes": "1800"}

@@ -36,16 +36,14 @@ from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.properties import own_directory
 from icekeep.spec.schema import DELETE_FILE_PATH, ROW_ID, Schema
 from kit.cases import cases, thinned
-from kit.checked_deletes import SCHEMA, checked, damager, made, with_files, written
-from kit.checked_entries import Damaged, all_faults, told
+from kit.checked_entries import SCHEMA, Damaged, all_faults, damager, made, told, with_files, written
 from kit.checked_entries import checked as checked_table
+from kit.checked_entries import checked_deletes as checked
 from kit.checked_entries import expected as expected_faults
-from kit.counted_tasks import Counted
+from kit.deletes import data_files, delete_by_vector, delete_positions
 from kit.lake import Lake
-from kit.limits import limited
 from kit.naive_scan import naive_rows
 from kit.numbered_rows import deletes_of
-from kit.our_histories import ByIcekeep
 from kit.reaching import (
     REFUSED,
     SPECS,
@@ -60,8 +58,9 @@ from kit.reaching import (
     table_of,
     vector,
 )
-from kit.row_histories import History
-from kit.written_deletes import data_files, delete_by_vector, delete_positions
+from kit.row_histories import ByIcekeep, History
+from kit.runtime import limited
+from kit.spark_jobs import Counted
 from spark.test_compaction_plans import generated
 from unit.maintenance.compact.test_compact_methods import rows
 from unit.maintenance.deletes.test_convert_equality_deletes import KINDS

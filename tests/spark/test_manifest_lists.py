@@ -16,7 +16,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.location_keys import location_keys
 from kit.manifests import added, data_file, write_list, write_manifest
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 LISTS_COUNT = 12
 

@@ -43,13 +43,10 @@ from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append
 from kit.cases import thinned
 from kit.lake import EVENTS, Lake, events, multiset
-from kit.limits import NOTHING_HERE
-from kit.manifest_records import entries_in
 from kit.memory_catalog import MemoryCatalog
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.rewritten_manifests import foreign_live_entries, our_live_entries
-from kit.staged_manifests import chosen
+from kit.rewritten_manifests import chosen, entries_in, foreign_live_entries, our_live_entries
+from kit.runtime import NOTHING_HERE, no_spark
 from kit.tables import BY_KIND, add, data_file, memory_table
 
 READINGS = [Reading(by=by, decoder=decoder, reason="") for by in ReadBy for decoder in ManifestDecoder]

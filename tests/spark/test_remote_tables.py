@@ -28,10 +28,9 @@ from kit.changes import Recorder
 from kit.lake import EVENTS, SCHEMA, events, multiset
 from kit.naive_scan import live_entries
 from kit.object_store import ObjectStore
-from kit.rest_server import RestServer
+from kit.rest_server import RestServer, Vending
 from kit.runtime import with_runtime
-from kit.tcp_proxy import TcpProxy
-from kit.vending import Vending
+from kit.small_servers import TcpProxy
 
 ARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
 

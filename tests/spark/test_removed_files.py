@@ -59,16 +59,14 @@ from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.storage.open import open_storage
 from icekeep.tables.refs import create_tag
 from icekeep.tables.verbs import append
-from kit.cases import thinned
+from kit.cases import Choices, thinned
 from kit.changes import Recorder
-from kit.choices import Choices
-from kit.counted_tasks import Counted
 from kit.damager import Damager
+from kit.deletes import data_files
 from kit.lake import EVENTS, Lake, events
-from kit.limits import limited
-from kit.no_spark import no_spark
+from kit.runtime import limited, no_spark
+from kit.spark_jobs import Counted
 from kit.tables import memory_table
-from kit.written_deletes import data_files
 
 
 def listed(table: Table) -> list[tuple[ManifestEntry, str]]:

@@ -64,12 +64,11 @@ from kit.cases import cases, thinned
 from kit.columns import EVERY_TYPE, column, schema_of, table_of
 from kit.columns import rows as column_rows
 from kit.data_files import options_for, read_table
+from kit.deletes import data_files
 from kit.lake import Lake, events
-from kit.limits import limited
-from kit.moved_rows import MOVING, OldFile, check_moves, deleting, moving_task, old_file
+from kit.runtime import limited
 from kit.spark_jobs import last_job
-from kit.stitched import put_table, stitched
-from kit.written_deletes import data_files
+from kit.spliced import MOVING, OldFile, check_moves, deleting, moving_task, old_file, put_table, stitched
 from spark.test_compaction_plans import IN_TASKS, appended, bounded, described, equalities, planned
 from spark.test_compaction_plans import with_deletes as described_with_deletes
 from unit.maintenance.compact.test_compact_methods import ALL, rows, with_deletes, written

@@ -28,8 +28,8 @@ from icekeep.tables.read import read_batches, read_table, scan
 from icekeep.tables.refs import create_tag
 from icekeep.tables.verbs import append, create_table, update_schema
 from kit.cases import thinned
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from kit.lake import EVENTS, Lake, events, multiset
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 
 @pytest.fixture(params=["driver", "tasks"])

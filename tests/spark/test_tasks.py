@@ -55,11 +55,10 @@ from icekeep.planning.spark.tasks import (
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 from kit.cases import thinned
+from kit.deletes import data_files, delete_equal, delete_positions
 from kit.lake import Lake
-from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, no_spark
 from kit.spark_jobs import count_at_rest, jobs_after, last_job, running_tasks_count
-from kit.written_deletes import data_files, delete_equal, delete_positions
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 

@@ -50,7 +50,7 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.matched_deletes import reaches
 from kit.cases import for_each
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

@@ -30,8 +30,9 @@ from kit.cases import for_each
 from kit.changes import thrown
 from kit.fake_jobs import FAILURES, HISTORY, JOBS, SEAMS
 from kit.runtime import START_MS, FakeRuntime
+from kit.shell import ROOT
 
-LIB = Path(__file__).resolve().parents[2] / "lib"
+LIB = ROOT / "lib"
 
 
 @pytest.fixture(autouse=True)

@@ -56,7 +56,7 @@ def test_the_tree_has_this_shape_and_these_exit_statuses():
     assert {name: (cls.__bases__[0].__name__, cls.exit_status, cls.kind) for name, cls in CLASSES.items()} == TREE
 
 
-def test_every_kind_and_exit_status_is_said_by_its_own_class_where_it_differs():
+def test_kinds_and_exit_statuses_of_errors():
     kinds = [cls.__dict__.get("kind") for cls in CLASSES.values()]
     assert None not in kinds
     assert len(set(kinds)) == len(kinds) == len(TREE)
@@ -98,7 +98,7 @@ def test_every_error_survives_a_journey_whatever_its_constructor_takes(cls, trav
     assert vars(found) == vars(error)
 
 
-def test_the_files_in_the_way_of_a_change_are_known_where_its_error_arrives():
+def test_the_files_in_the_way_of_a_change():
     error = pickle.loads(pickle.dumps(ConflictError("no", data_files=frozenset({"a"}), attempts=2)))
     assert (error.data_files, error.facts, error.is_outpaced) == (frozenset({"a"}), {"attempts": 2}, True)
 

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.run import run
+from fuzz.targets import TARGETS, Target
 from icekeep.tables.verbs import append
-from kit.judging import tally
+from kit.cases import for_each, scaled, seeds
+from kit.judging import panel as tally
 from kit.judging.examples import EXAMPLES, HISTORY
-from kit.judging.fault import Fault
-from kit.judging.faults import FAULTS, VERSIONS, explained
-from kit.judging.of_java import ALL_OF_JAVA
-from kit.judging.states import BEFORE, states_below
-from kit.judging.tally import faults_table
+from kit.judging.faults import ALL_OF_JAVA, FAULTS, VERSIONS, Fault, explained
+from kit.judging.panel import BEFORE, faults_table, states_below
 from kit.lake import Lake, events
 from kit.shell import ROOT
+from lies.broken import MUTANTS, NUMBERS_MAX
+from lies.judging import JOBS, judged
+from lies.run import TABLES as TABLES_AT_LENGTH
 
 PAGE = (ROOT / "docs" / "judges.md").read_text()
 
@@ -66,7 +69,7 @@ def test_a_fault_explains_its_own_error_or_its_own_wrong_rows_alone() -> None:
 
 def test_what_files_counted_one_after_the_other_is_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally, "KEPT", tmp_path / "build" / "judged.json")
-    here, there = (ROOT / "tests" / "interop" / name for name in ("test_judges.py", "test_pruning.py"))
+    here, there = (ROOT / "tests" / "interop" / name for name in ("test_judges.py", "test_trino.py"))
     with pytest.raises(FileNotFoundError):
         tally.kept()
     tally.save(
@@ -75,7 +78,7 @@ def test_what_files_counted_one_after_the_other_is_added_up(tmp_path: Path, monk
     tally.save({there: Counter({("DuckDB", "all", "tables"): 2, ("polars", "all", "rows"): 1})})
     tally.save({here: Counter({("DuckDB", "all", "tables"): 3})})
     assert tally.kept() == {("DuckDB", "all", "tables"): 5, ("polars", "all", "rows"): 1}
-    assert tally.kept_files() == ["tests/interop/test_judges.py", "tests/interop/test_pruning.py"]
+    assert tally.kept_files() == ["tests/interop/test_judges.py", "tests/interop/test_trino.py"]
 
 
 def test_a_run_tells_what_judges_read_and_what_they_were_not_asked_about() -> None:
@@ -102,3 +105,57 @@ def test_a_table_is_judged_now_and_at_snapshots_before_and_each_state_once(tmp_p
     assert list(states_below(tmp_path, seen)) == []
     later = append(table, [events(99, 5)])
     assert [state.metadata_location for state in states_below(tmp_path, seen)] == [later.metadata_location]
+
+
+TABLES = 12
+FOUND = (5000239, 5000557, 5000559, 5000891, 8003834, 8011833, 8016030, 8017750)
+"""Lies of long runs that lost rows, or ended a job with an error that is none of icekeep's."""
+
+
+@pytest.mark.slow
+def test_no_row_is_lost_for_one_lie():
+    outcomes, jobs = Counter[str](), set[str]()
+    for number in seeds(scaled(3_000)):
+        verdict = judged(number, TABLES)
+        if verdict is not None:
+            assert verdict.outcome != "lost", (number, verdict)
+            outcomes[verdict.outcome] += 1
+            jobs.add(verdict.job)
+    assert jobs == {*JOBS}
+    # Where nothing is kept or nothing refused, nothing is tried.
+    assert min(outcomes["kept"], outcomes["refused"]) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_library_that_believes_more_is_shown_by_a_lie(mutant):
+    hunt = MUTANTS[mutant]
+    for number in range(hunt.at, hunt.at + NUMBERS_MAX):
+        with mutant():
+            verdict = judged(number, TABLES_AT_LENGTH, hunt.job, hunt.kind)
+        if verdict is not None and verdict.outcome == "lost":
+            break
+    else:
+        pytest.fail(f"{NUMBERS_MAX} lies of kind {hunt.kind} lost nothing")
+    kept = judged(number, TABLES_AT_LENGTH, hunt.job, hunt.kind)
+    assert kept is not None
+    assert kept.outcome != "lost"
+
+
+@pytest.mark.slow
+def test_what_was_found_once_is_not_found_again():
+    verdicts = {number: judged(number, TABLES_AT_LENGTH) for number in FOUND}
+    assert {
+        number: verdict for number, verdict in verdicts.items() if verdict is None or verdict.outcome == "lost"
+    } == {}
+
+
+INPUTS = 150
+
+
+@pytest.mark.slow
+@for_each("target", TARGETS, ids=lambda target: target.name)
+def test_spoilt_input_is_refused_in_one_line_or_read_rightly(target: Target):
+    taken = run(target, INPUTS, seed=0)
+    # A target that takes nothing, or everything, tests nothing.
+    assert 0 < taken < INPUTS

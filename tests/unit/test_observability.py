@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-from pathlib import Path
 
 import yaml
 
@@ -32,12 +31,13 @@ from icekeep.reports.values import NotRead
 from icekeep.tables.verbs import append, create_table
 from icekeep.telemetry.figures import RUN_METRICS, RunTally
 from kit.cases import for_each
+from kit.expired_tables import written_plan
 from kit.job_world import World
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
-from kit.trash import written_plan
+from kit.runtime import no_spark
+from kit.shell import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGE = (DOCS / "observability.md").read_text()
 DASHBOARD = json.loads((DOCS / "grafana" / "icekeep.json").read_text())
 RULES = [
@@ -119,7 +119,7 @@ def metrics_in(expression):
 
 
 @for_each("expression", EXPRESSIONS)
-def test_an_expression_asks_for_metrics_that_there_are_by_labels_that_they_have(expression):
+def test_expressions_ask_for_metrics_that_there_are(expression):
     found = [*metrics_in(expression)]
     assert found
     for name, labels in found:

@@ -1,16 +1,41 @@
 """What README and the pages of docs/ tell people to run, write and open is there, and is what the code takes."""
 
+import importlib.util
+import json
 import re
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 
+import icekeep
 from icekeep import cli
-from icekeep.errors import IcekeepError, UsageError
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import IcekeepError, UnsupportedError, UsageError
+from icekeep.formats.machine import COMFORTABLE_BYTES
+from icekeep.formats.parquet.footer import MAX_FOOTER_BYTES
+from icekeep.formats.puffin import _MAX_FOOTER_BYTES as PUFFIN_FOOTER_BYTES
+from icekeep.formats.rewrite.copy_row_groups import MAX_ROW_GROUPS
+from icekeep.health.files import MAX_HEADS
+from icekeep.maintenance.check import deletes, row_ids
+from icekeep.maintenance.delete.run import CALL_FILES
 from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.runbooks import kinds
+from icekeep.planning.spark.session import LIMITS
+from icekeep.planning.spark.workers import THREAD_BYTES
+from icekeep.rendered import Rendered
+from icekeep.spec.avro import _MAX_BLOCK_BYTES, _MAX_HEADER_BYTES
+from icekeep.spec.filters.expressions import MAX_DEPTH
+from icekeep.spec.filters.parsing import MAX_LITERALS, MAX_TEXT_LENGTH
+from icekeep.spec.metadata import MAX_METADATA_BYTES, SUPPORTED_FORMAT_VERSION
+from icekeep.spec.sorting import MAX_TEXT_LENGTH as SORT_ORDER_LENGTH
+from icekeep.spec.types import GIB, MAX_NESTING, MIB
+from icekeep.spelling import with_one_typo
 from kit.cases import for_each
 from kit.pages import (
     Block,
@@ -28,7 +53,9 @@ from kit.pages import (
     told,
     told_of,
 )
+from kit.prose import WIDTH, wrapped
 from kit.shell import ROOT
+from simulation.mutants import MUTANTS
 
 ERROR_ENDING = re.compile(r"\(icekeep help ([a-z-]+)\)\s*\Z")
 README = ROOT / "README.md"
@@ -267,7 +294,7 @@ def test_a_quoted_line_of_an_error_ends_as_it_is_printed(page: Path) -> None:
     assert {kind for line in quoted for kind in ERROR_ENDING.findall(line)} <= kinds().keys()
 
 
-def test_an_error_of_a_command_that_reads_no_table_is_quoted_as_it_is_printed(
+def test_errors_of_commands_without_a_table_are_quoted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     quoted = [
@@ -280,3 +307,231 @@ def test_an_error_of_a_command_that_reads_no_table_is_quoted_as_it_is_printed(
     for line, complaint in quoted:
         assert cli.main(line.split()[1:]) == 2
         assert capsys.readouterr().err == f"icekeep: {complaint}\n"
+
+
+WRAPPED = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "decisions"),
+    *(ROOT / name for name in ("tests/README.md", "tests/conformance/README.md")),
+]
+
+
+@for_each("name", [str(path.relative_to(ROOT)) for path in WRAPPED])
+def test_prose_is_wrapped_at_the_width_of_the_code(name):
+    """If not: `python -m kit.prose ../FILE` in `tests/`."""
+    text = (ROOT / name).read_text()
+    assert wrapped(text).splitlines() == text.splitlines()
+
+
+def test_wrapping_breaks_lines_between_words_and_leaves_all_else():
+    long = "word " * 40 + "`a code span` [a link](http://x/a b) " + "more " * 20
+    text = f"# Title {long}\n\n{long}\n* {long}\n  - {long}\n\n| a | {long} |\n\n```\n{long}\n```\n\n    {long}\n"
+    done = wrapped(text)
+    assert done.split() == text.split()
+    assert wrapped(done) == done
+    prose = [
+        line for line in done.splitlines() if not line.startswith(("#", "|", "    word")) and long.strip() not in line
+    ]
+    assert len(prose) > 9
+    assert max(map(len, prose)) <= WIDTH
+    assert done.count("`a code span`") == 7
+    assert f"\n    {long}\n" in done
+
+
+def test_no_line_begins_with_what_would_be_a_list():
+    text = "a" * 125 + " + b " + "c " * 60 + "- d 1. e"
+    assert not any(line.startswith(("+", "-", "1.")) for line in wrapped(text).splitlines())
+
+
+class Part(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Whole(Rendered, frozen=True):
+    snapshot_id: int
+    parts: tuple[Part, ...]
+    options: dict[int, object]
+
+
+def test_a_result_as_a_dict_has_plain_values_alone():
+    whole = Whole(2**62, (Part("a"), Part("b")), {1: ValueError("x")})
+    assert whole.to_dict() == {
+        "snapshot_id": 2**62,
+        "parts": ({"name": "a"}, {"name": "b"}),
+        "options": {"1": "x"},
+    }
+
+
+DOCS = ROOT / ".ci" / "docs"
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module without mkdocs, which the environment of the tests does not have."""
+    files = ModuleType("mkdocs.structure.files")
+    files.File = object  # type: ignore[attr-defined]
+    for name in ("mkdocs", "mkdocs.structure"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "mkdocs.structure.files", files)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    spec = importlib.util.spec_from_file_location("site_pages", DOCS / "site_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@for_each(
+    ("uri", "is_found"),
+    [
+        ("design/decisions/006-unknown-is-an-outcome.md", False),
+        ("design/decisions/README.md", False),
+        ("performance/rivals.md", False),
+        ("performance.md", True),
+        ("design/README.md", True),
+        ("commands/ref.md", True),
+    ],
+)
+def test_the_search_has_no_page_for_authors(hook, uri, is_found):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=uri), meta={})
+    hook.on_page_markdown("text", page=page, config=None, files=None)
+    assert (page.meta == {}) == is_found
+
+
+def test_the_navigation_leaves_the_same_folders_out(hook):
+    text = (DOCS / "mkdocs.yml").read_text()
+    [left_out] = [part for part in text.split("\n\n") if "not_in_nav" in part]
+    assert {line.strip().strip("/") + "/" for line in left_out.splitlines() if line.startswith("  ")} == {
+        *hook.AUTHORS_FOLDERS
+    }
+    assert not any(folder in text.partition("\nnav:\n")[2] for folder in hook.AUTHORS_FOLDERS)
+
+
+def test_the_pages_that_users_find_link_to_all_of_them(hook):
+    for folder, start in (("performance", "performance.md"), ("design/decisions", "design/decisions/README.md")):
+        text = (ROOT / "docs" / start).read_text()
+        pages = [path for path in (ROOT / "docs" / folder).glob("*.md") if path.name != "README.md"]
+        assert len(pages) > 5
+        assert [path.name for path in pages if path.name not in text] == []
+    built = (ROOT / "docs" / "design" / "README.md").read_text()
+    assert "](decisions/README.md)" in built
+    assert "](../performance.md)" in built
+
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def test_there_is_a_notebook() -> None:
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_no_output_is_kept(path: Path) -> None:
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_what_is_called_is_there(path: Path) -> None:
+    source = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
+    names = {*re.findall(r"icekeep\.(\w+)\(", source)}
+    assert len(names) > 8
+    assert names <= {*icekeep.__all__}
+
+
+@for_each(
+    ("word", "known", "meant"),
+    [
+        ("event", "events", True),
+        ("eventss", "events", True),
+        ("ebents", "events", True),
+        ("evetns", "events", True),
+        ("EVENTS", "events", True),
+        ("small-files", "small_files", True),
+        ("small_files", "delete_files", False),
+        ("events", "events_old", False),
+        ("event", "vents_", False),
+        ("events_1", "events_2", False),
+        ("events", "events2", False),
+        ("ods", "dds", False),
+        ("", "ab", False),
+    ],
+)
+def test_only_one_slip_makes_a_name_that_may_be_meant(word, known, meant):
+    assert with_one_typo(word, [known]) == ([known] if meant else [])
+
+
+SAFETY = (ROOT / "docs" / "safety.md").read_text()
+PAGE = (ROOT / "docs" / "limits.md").read_text()
+PROMISES = [*re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", SAFETY, re.MULTILINE)]
+NOT_PROMISED = "What is not promised"
+
+
+@pytest.mark.parametrize(("promise", "text"), PROMISES, ids=[name for name, _ in PROMISES])
+def test_each_promise_names_tests_that_there_are(promise: str, text: str) -> None:
+    named = re.findall(r"^\| \[([\w/.]+)\]\(\.\./tests/([\w/.]+)\) \| .+ \|$", text, re.MULTILINE)
+    assert (len(named) >= 3) != (promise == NOT_PROMISED)
+    for shown, address in named:
+        assert shown == address
+        holds_something(ROOT / "tests" / address)
+
+
+def holds_something(path: Path) -> None:
+    """A module of tests has some, a contract has methods that are; what is run by hand runs by itself."""
+    text = path.read_text()
+    assert re.search(r"^(    )?def test_|^if __name__|^MUTANTS\b", text, re.MULTILINE) or path.suffix == ".txt"
+
+
+def test_the_page_counts_mutants_as_there_are() -> None:
+    assert f"in {len(MUTANTS)} ways" in SAFETY
+
+
+def shown(value: int, is_size: bool) -> str:
+    if not is_size:
+        return f"{value:,}"
+    return f"{value // GIB} GiB" if value >= GIB else f"{value // MIB} MiB" if value >= MIB else f"{value // 1024} KiB"
+
+
+def test_what_is_done_without_spark_is_as_the_code_has_it() -> None:
+    told = {name.strip("`"): value for name, (value, _) in tables()[1].items()}
+    assert told == {name: shown(getattr(LIMITS, name), name.endswith("bytes")) for name in LIMITS.__struct_fields__}
+
+
+def tables() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The table of sizes, and that of what is done without Spark."""
+    sizes, _, without_spark = PAGE.partition("\n## What is done without Spark")
+    return _table(sizes.rpartition("\n| limit |")[2]), _table(without_spark.rpartition("\n| limit |")[2])
+
+
+def _table(text: str) -> dict[str, list[str]]:
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in text.partition("\n\n")[0].splitlines()[2:]]
+    return {name: rest for name, *rest in cells}
+
+
+def test_sizes_are_as_the_code_has_them() -> None:
+    assert [value for value, _ in tables()[0].values()] == [
+        shown(MAX_METADATA_BYTES, True),
+        f"{shown(_MAX_HEADER_BYTES, True)}; {shown(_MAX_BLOCK_BYTES, True)}",
+        shown(PUFFIN_FOOTER_BYTES, True),
+        shown(MAX_FOOTER_BYTES, True),
+        shown(MAX_ROW_GROUPS, False),
+        shown(THREAD_BYTES, True),
+        shown(COMFORTABLE_BYTES, True),
+        f"{shown(MAX_TEXT_LENGTH, True)}; {shown(MAX_LITERALS, False)}; {shown(MAX_DEPTH, False)}",
+        shown(SORT_ORDER_LENGTH, True),
+        shown(MAX_NESTING, False),
+        shown(CALL_FILES, False),
+        shown(deletes.REACHES, False),
+        shown(row_ids.BRANCH_FILES, False),
+        shown(row_ids.OVERLAPPING_FILES, False),
+        shown(MAX_HEADS, False),
+    ]
+
+
+def test_what_is_said_to_be_refused_is() -> None:
+    assert f"format version {SUPPORTED_FORMAT_VERSION + 1} and later" in PAGE
+    for kind in ("dynamodb", "bigquery", "nessie"):
+        assert f"`{kind}`" in PAGE
+        with pytest.raises(UnsupportedError):
+            open_catalog("c", {"type": kind})

@@ -1,7 +1,9 @@
 """How tests are run: cases in one item, a budget of minutes, groups for workers, where the seconds went, and the nights."""
 
 import datetime
+import os
 import re
+import signal
 import subprocess
 import sys
 from itertools import pairwise
@@ -12,13 +14,15 @@ from typing import Any
 import pytest
 
 import nightly
+from changed import affected
 from kit import examples
 from kit.cases import for_each
 from kit.examples import check_examples
-from kit.workers import Workers
+from kit.java import LineProcess, NoAnswerError, environment_without
+from kit.runs import Workers, shared_out
+from kit.shell import ROOT
 from nightly import PARTS, Part, reached_by, run, seed_of
 
-ROOT = Path(__file__).parents[2]
 FEW = ("tests/unit/test_events.py", "tests/unit/spec/test_collections.py")
 
 
@@ -202,9 +206,142 @@ def test_a_part_that_fails_fails_the_night_and_minutes_that_are_left_go_on(monke
     ("changed", "expected"),
     [
         ("lib/icekeep/commit/retry.py", {"mutants", "lies", "kills", "cluster", "streaming", "histories"}),
-        ("tests/fuzz/mutations.py", {"fuzz"}),
+        ("tests/fuzz/targets.py", {"fuzz"}),
         ("docs/install.md", set()),
     ],
 )
 def test_a_change_leads_to_its_parts_of_the_night(changed: str, expected: set[str]) -> None:
     assert {part.name for part in reached_by({changed})} == expected
+
+
+def names(*changed: str) -> set[str]:
+    return {path.removeprefix("tests/") for path in affected({*changed})}
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_module_leads_to_the_tests_that_import_it_or_what_imports_it():
+    found = names("lib/icekeep/maintenance/orphans/listing.py")
+    assert "spark/test_removed_files.py" in found
+    assert "end_to_end/test_jobs.py" in found
+    assert found.isdisjoint(
+        {"unit/spec/test_schema.py", "unit/formats/test_writer.py", "local/storage/test_objects.py"}
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_what_all_imports_lead_to_is_tested_by_all_that_can_see_it():
+    found = names("lib/icekeep/spec/types.py")
+    assert {"unit/spec/test_schema.py", "unit/formats/test_writer.py", "interop/test_compaction.py"} <= found
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_helper_leads_to_the_tests_that_import_it_also_through_another():
+    found = names("tests/kit/object_store.py")
+    assert {"local/storage/test_objects.py", "local/catalog/test_filesystem_on_s3.py"} <= found
+    assert "unit/spec/test_schema.py" not in found
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@for_each(
+    ("path", "test"),
+    [
+        ("README.md", "unit/test_pages.py"),
+        ("airflow_dags/maintenance.py", "unit/airflow/test_dags.py"),
+        ("tests/unit/spec/filters/expressions.txt", "unit/spec/filters/test_parsing.py"),
+        ("tests/unit/spec/retention.txt", "unit/spec/test_retention.py"),
+        ("tests/unit/maintenance/orphans/conftest.py", "unit/maintenance/orphans/test_remove.py"),
+        ("tests/kit/java_judge/Tables.java", "interop/test_java_writes.py"),
+        ("tests/kit/java_worker.py", "interop/test_compaction.py"),
+        (".ci/java/pom.xml", "interop/test_hdfs.py"),
+        (".ci/flink/pom.xml", "interop/test_flink.py"),
+        ("tests/kit/java_flink/Jobs.java", "interop/test_flink.py"),
+        (".ci/trino/pom.xml", "interop/test_trino.py"),
+    ],
+)
+def test_what_is_no_module_leads_to_the_tests_that_speak_of_it(path: str, test: str):
+    assert test in names(path)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_test_leads_to_itself_and_the_project_s_settings_lead_to_all():
+    assert names("tests/unit/spec/test_schema.py") == {"unit/spec/test_schema.py"}
+    assert len(names("pyproject.toml")) > 300
+    assert names() == set()
+    assert len(names(".ci/run")) < len(names("pyproject.toml")) / 5
+
+
+def halved(number):
+    if number == 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number / 2
+
+
+@pytest.mark.slow
+def test_each_piece_has_its_result():
+    assert sorted(shared_out(halved, range(12), 2)) == [number / 2 for number in range(12)]
+
+
+@pytest.mark.slow
+def test_pieces_that_would_begin_too_late_have_none():
+    assert list(shared_out(halved, range(12), 1, minutes=0)) == []
+
+
+@pytest.mark.slow
+def test_a_process_that_dies():
+    with pytest.raises(RuntimeError, match=r"a process died at one of \[.*\b13\b"):
+        list(shared_out(halved, range(20), 2))
+
+
+ECHO = """
+import os, sys
+for line in sys.stdin:
+    if line == "end\\n":
+        sys.exit("why\\n\\tat Java.line(1)")
+    print(os.getcwd(), sys.argv[1], line.upper(), flush=True, end="")
+"""
+
+
+@pytest.fixture
+def process():
+    process = LineProcess("echo", (sys.executable, "-c", ECHO, "{home}"), environment_without("PYTHON"))
+    yield process
+    process.close()
+
+
+@pytest.mark.process
+def test_it_answers_in_its_directory_until_it_is_closed(process):
+    assert process.ask("one") == f"{process.home} {process.home} ONE"
+    assert process.ask("two").endswith("TWO")
+    assert process.is_running
+    process.close()
+    assert not process.is_running
+    assert not process.home.exists()
+
+
+@pytest.mark.process
+def test_how_it_ended_is_told_each_time_that_it_is_asked(process):
+    for line in ("end", "more"):
+        with pytest.raises(NoAnswerError, match=r"^echo ended; its log ends:\nwhy$"):
+            process.ask(line)
+        assert not process.is_running
+
+
+@pytest.mark.process
+def test_who_says_nothing_is_killed(process, monkeypatch):
+    monkeypatch.setattr("kit.java.TIMEOUT_S", 0.01)
+    with pytest.raises(NoAnswerError, match=r"^echo has not answered in 0\.01 s"):
+        process.answer()
+    assert not process.is_running
+
+
+@pytest.mark.process
+def test_variables_that_begin_so_are_left_out(monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", "/spark")
+    monkeypatch.setenv("KEPT", "1")
+    found = environment_without("SPARK_", "PYSPARK_", TZ="UTC")
+    assert (found.get("SPARK_HOME"), found["KEPT"], found["TZ"]) == (None, "1", "UTC")

@@ -110,7 +110,7 @@ def outlive(starter_dies, *, submitted, arguments=(), **variables):
 
 
 @pytest.mark.process
-def test_a_driver_that_was_submitted_knows_at_once_that_its_submitter_was_killed():
+def test_a_driver_whose_submitter_was_killed():
     assert outlive(True, submitted=True) == ("False", "True")
 
 

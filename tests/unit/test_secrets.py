@@ -1,6 +1,5 @@
 import os
 import re
-from pathlib import Path
 
 from icekeep.secrets import (
     MASK,
@@ -13,8 +12,9 @@ from icekeep.secrets import (
     without_secrets,
 )
 from kit.cases import for_each
+from kit.shell import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 PROPERTY = re.compile(r"`([a-z][\w-]*(?:\.[\w*-]+)+|token|credential|ugi|uri|scope|audience|resource)`")
 PLAIN = frozenset(
     {

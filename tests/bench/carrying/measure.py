@@ -49,9 +49,9 @@ from icekeep.maintenance.compact.job import compact  # noqa: E402
 from icekeep.spec.manifests.structs import DataFile, FileContent  # noqa: E402
 from icekeep.spec.properties import data_directory  # noqa: E402
 from icekeep.tables.verbs import append, create_table  # noqa: E402
+from kit.deletes import data_files  # noqa: E402
 from kit.naive_scan import live_entries  # noqa: E402
-from kit.no_spark import no_spark  # noqa: E402
-from kit.written_deletes import data_files  # noqa: E402
+from kit.runtime import no_spark  # noqa: E402
 
 KINDS = {"vectors": 3, "positions": 2}
 STRATEGIES: dict[str, dict[str, str]] = {"binpack": {}, "sort": {"strategy": "sort", "sort_order": "key"}}

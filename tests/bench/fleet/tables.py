@@ -8,9 +8,9 @@ from urllib.parse import urlparse
 from icekeep.catalog.base import Catalog, Table
 from icekeep.maintenance.compact.job import compact
 from icekeep.tables.verbs import append, create_table
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+from kit.runtime import no_spark
 
 COMMITS = 20
 ROWS = 50

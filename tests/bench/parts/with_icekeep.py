@@ -23,7 +23,7 @@ from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
-from kit.written_deletes import data_files
+from kit.deletes import data_files
 
 _TARGET_BYTES = 128 * 1024 * 1024
 _MEMORY_BYTES = 1024 * 1024 * 1024

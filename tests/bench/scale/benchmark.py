@@ -21,7 +21,7 @@ from bench.runner.rivals import ICEKEEP, OURS, TESTS, Rival, RivalFailedError
 from bench.runner.trial import BENCH, SMALL, Benchmark, Case, InPlaceTrial, days_ago_ms
 from bench.tables.scale_tables import Scale
 from kit.killing import processes
-from kit.spark_standalone import Standalone
+from kit.submitting import Standalone
 
 _MB = 1_000_000
 

@@ -28,9 +28,7 @@ from bench.tables import copies
 from bench.tables.kept import Kept, made
 from bench.tables.lineitem import Lineitem
 from kit.shell import ROOT
-from kit.spark_processes import bare_python, python_with_wheels
-from kit.spark_standalone import Standalone
-from kit.submitting import Submitter
+from kit.submitting import Standalone, Submitter, bare_python, python_with_wheels
 
 TABLE = Lineitem(scale="0.06", files=20, by_pyiceberg=True)
 SCRIPT = """

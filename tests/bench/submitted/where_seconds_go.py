@@ -28,9 +28,7 @@ from icekeep.runtime import SYSTEM
 from icekeep.tables.verbs import append, create_table
 from kit.object_store import ObjectStore
 from kit.shell import ROOT
-from kit.spark_processes import bare_python, python_with_wheels
-from kit.spark_standalone import Standalone
-from kit.submitting import Events, Submitter
+from kit.submitting import Events, Standalone, Submitter, bare_python, python_with_wheels
 
 ROWS_A_FILE = 300_000
 JOBS = {

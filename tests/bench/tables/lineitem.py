@@ -31,7 +31,7 @@ from icekeep.formats.deletes.read import write_equality_deletes, write_position_
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.properties import data_directory
 from icekeep.spec.schema import Schema
-from kit.written_deletes import data_files
+from kit.deletes import data_files
 
 KEY = ("l_orderkey", "l_linenumber")
 

@@ -9,7 +9,7 @@ from conformance.tools.tool import COMPACT, EXPIRE, MANIFESTS, Answer, Target, T
 from icekeep.catalog.open import open_catalog
 from icekeep.runtime import SYSTEM
 from kit.java import IcebergJava, JavaError
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 
 class Icekeep(Tool):

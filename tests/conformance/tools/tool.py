@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from conformance.tools.serving import MESSAGE_LENGTH
-from kit.line_process import TIMEOUT_S, LineProcess, environment_without
+from kit.java import TIMEOUT_S, LineProcess, environment_without
 
 COMPACT, MANIFESTS, EXPIRE = "compact", "rewrite_manifests", "expire"
 OPERATIONS = (COMPACT, MANIFESTS, EXPIRE)

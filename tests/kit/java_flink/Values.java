@@ -28,7 +28,7 @@ final class Values {
     return row;
   }
 
-  /** A row's values as JSON has them; `kit.java_values.untagged` reads them. */
+  /** A row's values as JSON has them; `kit.rows.untagged` reads them. */
   static List<Object> told(Row row) {
     List<Object> values = new ArrayList<>();
     for (int i = 0; i < row.getArity(); i++) {

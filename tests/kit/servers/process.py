@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from icekeep.runtime import SYSTEM
-from kit.line_process import environment_without
+from kit.java import environment_without
 from kit.shell import ROOT
 
 SERVERS = ROOT / ".servers-env"

@@ -13,8 +13,21 @@ from icekeep.errors import InvalidTableError, OutcomeUnknownError, SafetyError, 
 from icekeep.spec.metadata import format_metadata, parse_metadata
 from icekeep.spec.updates import log_previous
 from icekeep.tables.verbs import append
-from kit.catalogs import COUNTER, EVENTS, add_snapshot, increment, set_counter, simple_metadata
-from kit.racing import check_race, names, our_rows, racing_table, row, rows_of, start_appending
+from kit.catalogs import (
+    COUNTER,
+    EVENTS,
+    add_snapshot,
+    check_race,
+    increment,
+    names,
+    our_rows,
+    racing_table,
+    row,
+    rows_of,
+    set_counter,
+    simple_metadata,
+    start_appending,
+)
 
 ARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
 

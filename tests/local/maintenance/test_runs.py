@@ -104,7 +104,7 @@ def test_a_plan_with_a_head_waits_for_the_job_and_one_without_is_left_over(table
     assert left(table) == {*waiting}
 
 
-def test_what_a_run_has_moved_to_the_trash_stays_and_is_told_when_nothing_else_of_it_is_left(table):
+def test_what_a_run_has_moved_to_the_trash_stays(table):
     """A move keeps a file's time, so that the trash of a run at work looked as if it were left over."""
     heard = Recorder()
     moved, beside = ".icekeep/trash/at-work/files/data/a", ".icekeep/trash/at-work/files.jsonl"
@@ -141,7 +141,7 @@ def test_a_table_without_runs_is_listed_and_nothing_is_written(table):
     assert hooked.fired == {"child_names": 4, "delete_many": 1}
 
 
-def test_of_a_plan_that_waits_its_head_alone_is_asked_for_however_much_is_in_the_trash(table):
+def test_of_a_waiting_plan_only_the_head_is_read(table):
     """Every file of the trash was listed, and held, in each job that swept."""
     moved = [f".icekeep/trash/waiting/files/data/{n}" for n in range(50)]
     leave(table, ".icekeep/trash/waiting/plan.json", *moved, older_ms=OLD_MS)
@@ -154,7 +154,7 @@ def test_of_a_plan_that_waits_its_head_alone_is_asked_for_however_much_is_in_the
     assert len(left(table)) == 51
 
 
-def test_a_plan_whose_head_comes_while_its_files_are_listed_is_not_left_over(table):
+def test_a_plan_whose_head_comes_while_files_are_listed(table):
     leave(table, ".icekeep/plans/late/files-0000.jsonl", older_ms=OLD_MS)
 
     def write_head(operation, location):

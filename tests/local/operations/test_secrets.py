@@ -13,8 +13,8 @@ from icekeep import cli
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, IcekeepError, UsageError
 from icekeep.secrets import MASK
-from kit.http_sink import HttpSink, http_sink
-from kit.logs import restored_logging
+from kit.shell import restored_logging
+from kit.small_servers import HttpSink, http_sink
 
 CORE = "zqhunter"
 """What every spelling of the secret has in it."""

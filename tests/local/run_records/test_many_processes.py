@@ -2,7 +2,7 @@
 
 import pytest
 
-from kit.many_writers import assert_all_are_there
+from kit.postgres import assert_all_are_there
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

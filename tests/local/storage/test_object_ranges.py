@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.storage.objects.listing import SortedNames, name_ranges
-from kit.choices import Choices
+from kit.cases import Choices
 
 
 class Sorted:

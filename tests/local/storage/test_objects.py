@@ -25,8 +25,8 @@ from icekeep.storage.objects.storage import ObjectStorage
 from kit.cases import for_each
 from kit.object_store import KEYS, CutAnswers, GoogleStore
 from kit.runtime import FakeRuntime
+from kit.small_servers import TcpProxy
 from kit.storage import contents
-from kit.tcp_proxy import TcpProxy
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from icekeep.maintenance.register import register_table
 from kit.cases import for_each
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.tables import add, memory_table
 
 LOST = OutcomeUnknownError("the connection was lost")

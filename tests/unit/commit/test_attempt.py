@@ -28,8 +28,8 @@ from kit.cases import for_each
 from kit.changes import run
 from kit.manifests import field_of, with_metadata, with_schema
 from kit.memory_catalog import CONFLICTS, after
+from kit.rewritten_manifests import live_in, staged
 from kit.runtime import START_MS
-from kit.staged_manifests import live_in, staged
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import (
     BY_KIND,

@@ -25,9 +25,8 @@ from icekeep.spec.types import LONG, STRING, UUID, NestedField
 from icekeep.spec.updates import RemoveSnapshots
 from icekeep.spec.values import value_to_bytes
 from kit.cases import for_each
-from kit.changes import run
-from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
-from kit.sharing import store_file_set
+from kit.changes import run, store_file_set
+from kit.deletes import add_deletes, equality_deletes, path_of, position_deletes
 from kit.storage import MemoryStorage
 from kit.tables import (
     BY_KIND,

@@ -33,14 +33,12 @@ from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.reach import applied_delete
 from icekeep.spec.transforms import Bucket, UnknownTransform
 from icekeep.spec.updates import AddPartitionSpec, UpgradeFormatVersion
-from kit.cases import for_each
-from kit.changes import Applying, Staged, run
-from kit.choices import Choices
+from kit.cases import Choices, for_each
+from kit.changes import Applying, SharingReader, Staged, run
 from kit.damager import Damager
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
-from kit.sharing import SharingReader
-from kit.staged_manifests import rewrite as rewrite_manifests
+from kit.rewritten_manifests import rewrite_staged as rewrite_manifests
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import (
     BY_KIND,

@@ -15,10 +15,9 @@ from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.reach import applied_delete
 from icekeep.spec.updates import SetProperties
-from kit.changes import Applying, run
+from kit.changes import Applying, SharingReader, run, stored
+from kit.deletes import add_deletes, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import MemoryCatalog
-from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
-from kit.sharing import SharingReader, stored
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import (
     BY_KIND,

@@ -21,13 +21,11 @@ from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import Engine, Limits
 from icekeep.spec.collections import growing
 from icekeep.spec.manifests.structs import ManifestContent
-from kit.cases import for_each
-from kit.changes import Applying
-from kit.choices import Choices
+from kit.cases import Choices, for_each
+from kit.changes import Applying, SharingReader
 from kit.damager import Damager
-from kit.no_spark import no_spark
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
-from kit.sharing import SharingReader
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
+from kit.runtime import no_spark
 from kit.tables import (
     BY_KIND,
     EVENTS,

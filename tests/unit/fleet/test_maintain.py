@@ -22,7 +22,7 @@ from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import CUT_OFF_MS, RunRecord
 from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS
 from kit.cases import scaled, seeds
-from kit.fleets import JOBS, POLICY, Jobs, ends_with, fleet_of, spoil, statuses, whys, world_of
+from kit.job_world import JOBS, POLICY, Jobs, ends_with, fleet_of, spoil, statuses, whys, world_of
 from simulation.nights import Simulation, Violation
 
 pytestmark = pytest.mark.slow

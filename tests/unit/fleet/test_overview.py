@@ -16,7 +16,7 @@ from icekeep.storage.base import DeleteStatus
 from icekeep.storage.wrappers import NAMES_A_REQUEST, CountedStorage, Meter
 from kit.cases import for_each
 from kit.job_world import World
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.storage import MemoryStorage
 
 

@@ -35,13 +35,11 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from kit.cases import for_each
-from kit.choices import Choices
+from kit.cases import Choices, for_each
 from kit.columns import column, schema_of, table_of
-from kit.data_files import options_for, tables, write_files
+from kit.data_files import TYPES, faults_of, faulty, options_for, rows_with, schema_with, tables, value_of, write_files
 from kit.examples import check_examples
-from kit.row_faults import TYPES, faults_of, faulty, rows_with, schema_with, value_of
-from kit.row_texts import row_texts
+from kit.rows import row_texts
 from kit.storage import MemoryStorage
 
 pytestmark = pytest.mark.slow

@@ -39,7 +39,7 @@ from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from kit.cases import cases
 from kit.columns import parquet_bytes, table_of
-from kit.moved_rows import (
+from kit.spliced import (
     BY_THIRD,
     KEYS,
     MOVING,
@@ -50,8 +50,8 @@ from kit.moved_rows import (
     moving_rows,
     moving_task,
     old_file,
+    without_floors,
 )
-from kit.spliced import without_floors
 from kit.storage import HookedStorage, MemoryStorage
 
 POSITIONS = st.lists(st.integers(0, 2**48), max_size=20)

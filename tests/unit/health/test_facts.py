@@ -13,7 +13,7 @@ from icekeep.policies.windows import MEASURED, Facts, Trigger, is_due
 from icekeep.tables.refs import create_branch, create_tag
 from kit.cases import for_each
 from kit.job_world import World
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 TRIGGER = Trigger(small_files_over=9, manifests_over=9, snapshots_over=50)
 

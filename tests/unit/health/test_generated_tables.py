@@ -9,12 +9,10 @@ from msgspec.structs import replace
 from icekeep.commit.manifests import ManifestReader
 from icekeep.health.job import table_health
 from icekeep.tables.refs import create_branch, create_tag
-from kit.cases import for_each, scaled, seeds
-from kit.choices import Choices
-from kit.naive_health import check_data, check_deletes, check_jobs, check_partitions, check_references
-from kit.no_spark import no_spark
-from kit.our_histories import in_memory
-from kit.row_histories import History
+from kit.cases import Choices, for_each, scaled, seeds
+from kit.naive_scan import check_data, check_deletes, check_jobs, check_partitions, check_references
+from kit.row_histories import History, in_memory
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

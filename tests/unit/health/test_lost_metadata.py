@@ -16,7 +16,7 @@ from icekeep.storage.local.storage import LocalStorage
 from icekeep.tables.verbs import append, create_table
 from kit.job_world import EVENTS, World
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 PRICES = Prices(million_requests=1_000_000.0)
 

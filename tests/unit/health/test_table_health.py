@@ -24,16 +24,20 @@ from icekeep.spec.evolution import RemovePartitionField
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_tag
 from icekeep.tables.verbs import append, create_table, rollback_to_snapshot, update_spec, upgrade_format_version
-from kit.cases import cases, for_each
-from kit.choices import Choices
+from kit.cases import Choices, cases, for_each
 from kit.damager import Damager
-from kit.deletes import with_position_deletes
+from kit.deletes import (
+    add_deletes,
+    data_files,
+    delete_by_vector,
+    delete_positions,
+    equality_deletes,
+    with_position_deletes,
+)
 from kit.job_world import EVENTS, World
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
-from kit.row_deletes import add_deletes, equality_deletes
+from kit.runtime import no_spark
 from kit.tables import BY_KIND, add, data_file, memory_table
-from kit.written_deletes import data_files, delete_by_vector, delete_positions
 
 pytestmark = pytest.mark.slow
 

@@ -20,11 +20,11 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import append
 from kit.cases import cases
+from kit.expired_tables import in_trash, written_plan
 from kit.job_world import World
 from kit.lake import events
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.storage import MemoryStorage
-from kit.trash import in_trash, written_plan
 
 HOUR_MS = DAY_MS // 24
 

@@ -20,15 +20,12 @@ from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.register import register_table
 from icekeep.spec.metadata import format_metadata, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
-from kit.cases import for_each, scaled
-from kit.choices import Choices
-from kit.expired_tables import DAY_MS, ExpiredWorld
+from kit.cases import Choices, for_each, scaled
+from kit.expired_tables import DAY_MS, ExpiredWorld, files_of
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime, with_runtime
+from kit.runtime import FakeRuntime, no_spark, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, data_file
-from kit.trash import files_of
 
 MANY = tuple(f"b{number}" for number in range(20))
 """Files of a later table, of which those of the first are a small share."""

@@ -26,11 +26,10 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import SetProperties, Update
 from icekeep.tables.verbs import upgrade_format_version
 from kit.changes import Recorder
+from kit.deletes import data_files, delete_positions
 from kit.lake import Lake
-from kit.no_spark import no_spark
 from kit.numbered_rows import gone, ids_of, made
-from kit.runtime import FakeRuntime, with_runtime
-from kit.written_deletes import data_files, delete_positions
+from kit.runtime import FakeRuntime, no_spark, with_runtime
 
 RETRIES = 2
 PATIENT = {"commit__retry__num_retries": str(RETRIES), "commit__retry__min_wait_ms": "1"}

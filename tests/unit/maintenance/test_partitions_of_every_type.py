@@ -20,11 +20,11 @@ from icekeep.spec.values import decimal_from_unscaled
 from icekeep.tables.verbs import append, create_table
 from kit.cases import for_each
 from kit.columns import PRIMITIVES, column, schema_of, table_of
+from kit.deletes import data_files, position_delete_files
 from kit.lake import multiset
 from kit.memory_catalog import MemoryCatalog
 from kit.naive_scan import live_entries, scan_rows
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, position_delete_files
+from kit.runtime import no_spark
 
 VALUES: dict[str, tuple[Any, Any]] = {
     "boolean": (False, True),

@@ -10,7 +10,7 @@ from icekeep.events import SILENT
 from icekeep.maintenance.jobs import JobRequest, takes
 from icekeep.runs import Run
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.tables import memory_table
 
 TABLE = object()

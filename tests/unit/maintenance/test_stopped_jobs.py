@@ -13,10 +13,10 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.operations.interrupts import Interrupted, JobInterrupts
 from icekeep.spec.types import DAY_MS
+from kit.deletes import data_files, delete_equal, delete_positions
 from kit.job_world import World, reached_files
 from kit.lake import events
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_equal, delete_positions
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

@@ -20,12 +20,11 @@ from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.tables.verbs import append, create_table
 from kit.cases import for_each
+from kit.deletes import data_files, delete_equal, delete_positions
 from kit.lake import EVENTS, SCHEMA, events
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, no_spark
 from kit.storage import HookedStorage, MemoryStorage
-from kit.written_deletes import data_files, delete_equal, delete_positions
 
 ANOTHERS = b"another's"
 

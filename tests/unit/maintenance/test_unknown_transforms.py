@@ -11,7 +11,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compact.job import compact
 from icekeep.tables.verbs import append, create_table
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 
 @pytest.fixture

@@ -23,13 +23,12 @@ from icekeep.maintenance.repair.trash import Trash
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import LIMITS, Engine
 from icekeep.spec.schema import DELETE_FILE_PATH
-from kit.cases import for_each
-from kit.choices import Choices
+from kit.cases import Choices, for_each
 from kit.damager import DATA, POSITION_DELETES, Damager
+from kit.deletes import data_files, delete_equal, delete_positions
 from kit.job_world import EVENTS, World
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.tables import manifests_of
-from kit.written_deletes import data_files, delete_equal, delete_positions
 
 EVERYTHING = {"rewrite-all": "true"}
 FIRST, SECOND = "at < TIMESTAMP '2013-02-01T00:00:00+00:00'", "at >= TIMESTAMP '2013-02-01T00:00:00+00:00'"

@@ -11,8 +11,8 @@ from icekeep.operations import loading
 from icekeep.tables.refs import create_branch, create_tag, fast_forward, rename_branch
 from icekeep.tables.verbs import append, rollback_to_snapshot
 from kit.cases import for_each
+from kit.fake_jobs import problems
 from kit.lake import EVENTS, Lake, events, multiset
-from kit.published_schema import problems
 
 pytestmark = pytest.mark.slow
 

@@ -18,10 +18,9 @@ from icekeep.operations import listeners as telling
 from icekeep.telemetry import guarded as sinks
 from kit import fake_jobs
 from kit.fake_jobs import FAILURES, JOBS, SEAMS
-from kit.http_sink import http_sink
-from kit.logs import restored_logging
 from kit.runtime import FakeRuntime
-from kit.shell import run_script
+from kit.shell import restored_logging, run_script
+from kit.small_servers import http_sink
 
 CATALOG = "catalogs: {local: {type: sql, uri: 'sqlite:///x.db'}}\n"
 

@@ -19,11 +19,10 @@ from icekeep.telemetry.notifications import checked_receiver
 from kit import fake_jobs
 from kit.cases import for_each
 from kit.fake_jobs import FAILURES, JOBS, SEAMS
-from kit.http_sink import http_sink
-from kit.logs import restored_logging
-from kit.mail_server import mail_server
 from kit.pages import configurations
 from kit.runtime import FakeRuntime
+from kit.shell import restored_logging
+from kit.small_servers import http_sink, mail_server
 
 CATALOG = "catalogs: {local: {type: sql, uri: 'sqlite:///x.db'}}\n"
 COMPACT = ("compact", "--table", "db.t", "--output", "json")

@@ -7,8 +7,8 @@ import pytest
 from icekeep import cli
 from icekeep.maintenance.restore import job as restoring
 from icekeep.maintenance.restore.files import FileSample, Returned
+from kit.expired_tables import expired
 from kit.lake import Lake
-from kit.trash import expired
 
 
 @pytest.fixture

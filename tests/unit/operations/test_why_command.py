@@ -7,8 +7,8 @@ import pytest
 
 from icekeep import cli
 from icekeep.maintenance.why.reasons import WhyResult
+from kit.deletes import data_files
 from kit.lake import Lake
-from kit.written_deletes import data_files
 
 
 @pytest.fixture

@@ -28,9 +28,9 @@ from icekeep.spec.avro import encode_long, write_header
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from kit.foreign_files import our_manifest, write_list_with_pyiceberg, write_with_pyiceberg
-from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import DAY, SNAPSHOT_ID, added, deleted, existing, write_list
-from kit.no_spark import no_spark
+from kit.rewritten_manifests import ManifestStore, target_of
+from kit.runtime import no_spark
 from kit.storage import MemoryStorage
 from kit.tables import BY_KIND, data_file, entries_of, live, manifests_of, memory_table, orphans, raw_entries
 

@@ -52,9 +52,9 @@ from kit.manifests import (
     write_list,
     write_manifest,
 )
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.storage import HookedStorage, MemoryStorage
-from kit.table_strategies import manifest_files
+from kit.strategies import manifest_files
 from kit.tables import add, manifests_of, memory_table
 
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES

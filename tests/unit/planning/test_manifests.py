@@ -56,8 +56,7 @@ from kit.manifests import (
     write_manifest,
 )
 from kit.storage import MemoryStorage
-from kit.strategies import decimal_types, fixed_types, values_of
-from kit.table_strategies import data_files, manifest_entries, partition_types
+from kit.strategies import data_files, decimal_types, fixed_types, manifest_entries, partition_types, values_of
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ from icekeep.spec.values import value_to_bytes
 from kit.cases import cases, for_each
 from kit.job_world import World
 from kit.manifests import DAY, added, data_file, deleted, existing, write_manifest
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.storage import MemoryStorage
 
 UUID = "0b9f1c1e-7d3a-4c55-9f1b-2a3b4c5d6e7f"

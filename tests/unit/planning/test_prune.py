@@ -65,7 +65,7 @@ from icekeep.spec.types import (
     fixed,
 )
 from icekeep.spec.values import minimal_twos_complement, value_from_bytes, value_to_bytes
-from kit import reference_evaluator as reference
+from kit import pruning as reference
 from kit.cases import cases, for_each
 from kit.columns import column, schema_of
 from kit.filters import (

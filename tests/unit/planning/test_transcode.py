@@ -62,7 +62,6 @@ from icekeep.spec.types import (
 from icekeep.spec.values import sort_key, value_to_bytes
 from kit.cases import cases, for_each
 from kit.foreign_files import our_manifest, write_with_pyiceberg
-from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import (
     DAY,
     MANIFEST,
@@ -81,9 +80,9 @@ from kit.manifests import (
     write_manifest,
     write_varint,
 )
-from kit.strategies import primitive_types
+from kit.rewritten_manifests import ManifestStore, target_of
+from kit.strategies import data_files, manifest_entries, partition_types, primitive_types
 from kit.strategies import values_of as values_by_type
-from kit.table_strategies import data_files, manifest_entries, partition_types
 
 METRICS: dict[str, Any] = {
     "column_sizes": {1: 10, 2: 20},

@@ -20,8 +20,7 @@ from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
 from icekeep.playground.place import CONFIG
 from icekeep.playground.states import STATES
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.runtime import START_MS, FakeRuntime
+from kit.runtime import START_MS, FakeRuntime, no_spark
 
 pytestmark = pytest.mark.slow
 

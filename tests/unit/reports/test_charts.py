@@ -13,7 +13,7 @@ from icekeep.maintenance.history import GrowthPoint, TableTotals
 from icekeep.reports.page.charts import ages_chart, growth_charts, round_step, runs_chart, scores_chart, sizes_chart
 from icekeep.spec.types import DAY_MS, HOUR_MS, MIB
 from kit.cases import cases
-from kit.report_values import NOW_MS, bare_table, full_history, full_run, full_table
+from kit.reports import NOW_MS, bare_table, full_history, full_run, full_table
 
 
 def bars(chart):

@@ -10,12 +10,11 @@ from icekeep.reports.job import merged, report
 from icekeep.reports.page.page import report_page
 from icekeep.run_records.values import RunRecord
 from icekeep.tables.verbs import append
-from kit.commit_histories import HOUR_MS, appends, wait
-from kit.html_pages import Page
+from kit.browser import Page
 from kit.job_world import EVENTS, World
 from kit.lake import events
-from kit.no_spark import no_spark
-from kit.tables import add
+from kit.runtime import no_spark
+from kit.tables import HOUR_MS, add, appends, wait
 
 
 def recorded(**changed):

@@ -21,7 +21,7 @@ from icekeep.reports.layout_picture import (
     layouts_svg,
 )
 from icekeep.reports.svg import STYLE
-from kit.row_deletes import add_deletes, position_deletes
+from kit.deletes import add_deletes, position_deletes
 from kit.tables import BY_KIND, add, data_file, memory_table
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -19,11 +19,10 @@ from icekeep.maintenance.check.faults import CLASSES
 from icekeep.reports.job import report
 from icekeep.reports.page.page import filled_report, report_page
 from icekeep.reports.values import TableHistory
+from kit.browser import Page
 from kit.cases import cases, for_each
-from kit.html_pages import Page
-from kit.no_spark import no_spark
-from kit.report_picture import LAKE, PICTURE, lake
-from kit.report_values import bare_table, full_history, full_table, not_read, report_of
+from kit.reports import LAKE, PICTURE, bare_table, full_history, full_table, lake, not_read, report_of
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

@@ -22,8 +22,8 @@ from icekeep.reports.values import ReportResult, report_shown
 from icekeep.tables.verbs import append, create_table
 from kit.job_world import World
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
-from kit.report_values import bare_table, full_table, report_of
+from kit.reports import bare_table, full_table, report_of
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

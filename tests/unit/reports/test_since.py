@@ -9,9 +9,9 @@ from icekeep.errors import UsageError
 from icekeep.operations.console.values import plain_values
 from icekeep.reports.page.page import report_page
 from icekeep.reports.values import TableChange, TableFigures, figure_changed, read_earlier, report_shown, with_changes
+from kit.browser import Page
 from kit.cases import for_each
-from kit.html_pages import Page
-from kit.report_values import NOW_MS, bare_table, full_table, not_read, report_of
+from kit.reports import NOW_MS, bare_table, full_table, not_read, report_of
 
 
 @pytest.fixture

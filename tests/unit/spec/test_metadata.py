@@ -55,7 +55,7 @@ from kit.foreign_files import our_entries, our_manifest
 from kit.metadata import LOCATION as BASE_LOCATION
 from kit.metadata import SCHEMA as ID_SCHEMA
 from kit.metadata import START_MS, MetadataBuilder, document_bytes, full_document, spec_objects
-from kit.table_strategies import json_values, table_metadata
+from kit.strategies import json_values, table_metadata
 from kit.tables import COLUMNS
 
 LOCATION = "s3://b/wh/data.db/table/metadata/v2.json"

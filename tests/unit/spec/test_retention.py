@@ -30,8 +30,8 @@ from icekeep.spec.types import LONG, STRING, NestedField
 from kit.cases import cases, for_each
 from kit.examples import check_examples
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder, full_document
-from kit.retention import WriterNeedsIt, expected_expiration
-from kit.table_strategies import histories
+from kit.reclaim_oracle import WriterNeedsIt, expected_expiration
+from kit.strategies import histories
 
 MAX_SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"

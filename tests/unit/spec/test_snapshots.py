@@ -53,7 +53,7 @@ from kit.cases import for_each
 from kit.columns import column, schema_of
 from kit.examples import check_examples
 from kit.metadata import MetadataBuilder
-from kit.table_strategies import json_values
+from kit.strategies import json_values
 
 
 @for_each(

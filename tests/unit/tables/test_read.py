@@ -42,16 +42,14 @@ from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append, create_table, update_schema, update_spec
 from kit.cases import cases
 from kit.columns import column, parquet_bytes, schema_of
+from kit.deletes import add_deletes, data_files, delete_by_vector, delete_equal, delete_positions, position_deletes
 from kit.lake import EVENTS, Lake, events, multiset
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.our_histories import in_memory
-from kit.row_deletes import add_deletes, position_deletes
-from kit.row_histories import FORMATS, SPECS, VERSIONS, History, Step, steps
-from kit.row_texts import row_texts
+from kit.row_histories import FORMATS, SPECS, VERSIONS, History, Step, in_memory, steps
+from kit.rows import row_texts
+from kit.runtime import no_spark
 from kit.storage import MemoryStorage
 from kit.tables import BY_KIND, add, data_file, memory_table
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 FILTERS = ("id < 3", "kind = 'k1'", "kind is null or score > 0")
 

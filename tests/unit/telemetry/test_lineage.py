@@ -12,7 +12,7 @@ from icekeep.telemetry import asked
 from icekeep.telemetry.asked import lineage_is_asked_for
 from icekeep.telemetry.lineage import OpenLineage, dataset_name, new_client
 from kit.cases import for_each
-from kit.http_sink import http_sink
+from kit.small_servers import http_sink
 
 START_MS = 1_700_000_000_000
 ONE, TWO = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"

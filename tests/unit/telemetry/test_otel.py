@@ -24,7 +24,7 @@ from icekeep.maintenance.compact.options import RewriteDataFilesResult
 from icekeep.telemetry.asked import exporter_names, otel_is_asked_for
 from icekeep.telemetry.otel import Exporters, OpenTelemetry, configured_exporters
 from kit.cases import for_each
-from kit.http_sink import http_sink
+from kit.small_servers import http_sink
 
 START_MS = 1_700_000_000_000
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}

@@ -14,7 +14,7 @@ from icekeep.operations.console.output import write_at_once
 from icekeep.telemetry.figures import RUN_METRICS
 from icekeep.telemetry.prometheus import MetricsFile, Pushed, exposition, with_runs
 from kit.cases import for_each
-from kit.http_sink import http_sink
+from kit.small_servers import http_sink
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kit.glue_server import GlueServer
+from kit.object_store import GlueServer
 from kit.rest_server import RestServer
 
 

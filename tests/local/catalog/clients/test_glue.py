@@ -19,7 +19,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
 from icekeep.spec.types import NestedField, PrimitiveType
 from kit.catalogs import COUNTER, EVENTS, SCHEMA, set_counter, simple_metadata
-from kit.glue_server import entry_of, glue_properties
+from kit.object_store import entry_of, glue_properties
 from kit.runtime import FakeRuntime
 
 _SEEDS = itertools.count(1)

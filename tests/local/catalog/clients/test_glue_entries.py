@@ -11,7 +11,7 @@ from icekeep.errors import ConfigError, UnsupportedError
 from icekeep.spec.types import LONG, STRING, ListType, MapType, NestedField, StructType, decimal, parse_type
 from icekeep.spec.updates import RemoveProperties, SetProperties
 from kit.catalogs import EVENTS, SCHEMA, set_counter, simple_metadata
-from kit.glue_server import entry_of, glue_properties
+from kit.object_store import entry_of, glue_properties
 from kit.runtime import FakeRuntime
 
 

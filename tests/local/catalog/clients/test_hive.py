@@ -114,7 +114,7 @@ class TestHiveCatalog(HiveCatalogContract):
         with pytest.raises(UnsupportedError, match=r"'db.plain' in catalog 'local' is no Iceberg table"):
             catalog.load(("db", "plain"))
 
-    def test_names_that_a_metastore_does_not_take_are_refused_with_nothing_left(self, catalog, create, tmp_path):
+    def test_names_that_a_metastore_does_not_take(self, catalog, create, tmp_path):
         with pytest.raises(
             UsageError, match=r"the metastore refuses 'db.é': é is not a valid object name; Hive's names have"
         ):

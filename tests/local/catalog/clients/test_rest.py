@@ -35,10 +35,9 @@ from icekeep.spec.updates import (
 )
 from kit.cases import for_each
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, set_counter, simple_metadata
-from kit.logs import restored_logging
-from kit.rest_protocol import ENDPOINTS
-from kit.rest_server import Fault, Refusal
+from kit.rest_server import ENDPOINTS, Fault, Refusal
 from kit.runtime import FakeRuntime
+from kit.shell import restored_logging
 from kit.tables import files
 
 

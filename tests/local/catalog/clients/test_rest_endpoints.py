@@ -14,10 +14,9 @@ from icekeep.maintenance.delete.neighbours import neighbours
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.configuration.policy_tables import resolve_table
 from kit.catalogs import EVENTS, set_counter, simple_metadata
-from kit.logs import restored_logging
-from kit.rest_protocol import CREDENTIALS, ENDPOINTS, POLICIES, UNREGISTER
-from kit.rest_server import Fault
+from kit.rest_server import CREDENTIALS, ENDPOINTS, POLICIES, UNREGISTER, Fault
 from kit.runtime import FakeRuntime
+from kit.shell import restored_logging
 from kit.tables import files
 
 TABLE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"

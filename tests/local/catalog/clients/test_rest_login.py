@@ -13,8 +13,7 @@ from icekeep.errors import ConfigError, UnavailableError, UsageError
 from icekeep.secrets import is_secret
 from kit.cases import for_each
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
-from kit.logins import SignatureJudge, TokenIssuer, token_server
-from kit.rest_server import Fault, RestServer
+from kit.rest_server import Fault, RestServer, SignatureJudge, TokenIssuer, token_server
 from kit.runtime import FakeRuntime
 
 CREDENTIAL = "icekeep:hunter2secret"

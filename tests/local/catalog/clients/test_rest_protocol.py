@@ -6,8 +6,7 @@ from icekeep.catalog.base import Committed, NamespacesMissingError, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
-from kit.rest_protocol import CREDENTIALS, ENDPOINTS
-from kit.rest_server import Fault, Refusal, RestServer
+from kit.rest_server import CREDENTIALS, ENDPOINTS, Fault, Refusal, RestServer
 
 
 @pytest.fixture

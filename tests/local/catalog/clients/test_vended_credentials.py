@@ -20,10 +20,9 @@ from icekeep.storage import vended
 from icekeep.storage.base import DeleteStatus
 from icekeep.tables.verbs import append, create_table
 from kit.lake import EVENTS, SCHEMA, events
-from kit.no_spark import no_spark
 from kit.object_store import ObjectStore
-from kit.rest_protocol import CREDENTIALS, ENDPOINTS
-from kit.vending import Vending
+from kit.rest_server import CREDENTIALS, ENDPOINTS, Vending
+from kit.runtime import no_spark
 
 
 @pytest.fixture(scope="module")

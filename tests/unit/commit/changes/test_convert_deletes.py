@@ -15,9 +15,9 @@ from icekeep.spec.matched_deletes import reaches
 from icekeep.spec.reach import applied_delete
 from icekeep.spec.updates import AddPartitionSpec, UpgradeFormatVersion
 from kit.changes import Applying, meanwhile, run
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import CONFLICTS, after
 from kit.reaching import SPECS, generated_tables
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
     BY_KIND,
     EVENTS,

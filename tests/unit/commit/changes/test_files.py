@@ -15,8 +15,8 @@ from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.types import LONG
 from icekeep.spec.values import value_to_bytes
 from kit.changes import Applying, run
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import CONFLICTS, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
     BY_KIND,
     EVENTS,

@@ -8,8 +8,8 @@ from icekeep.errors import ConflictError, IcekeepBug, UnsupportedError, UsageErr
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.updates import RemoveSnapshots
 from kit.changes import Applying, meanwhile, refused, run
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import MemoryCatalog
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import BY_KIND, EVENTS, add, data_file, entries_of, live, memory_table, orphans, set_ref, swap
 
 SNAPSHOT, SERIALIZABLE = Isolation.SNAPSHOT, Isolation.SERIALIZABLE

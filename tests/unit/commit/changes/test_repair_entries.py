@@ -6,8 +6,8 @@ from icekeep.commit.changes.repair_entries import RepairedEntry, RepairEntries
 from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
+from kit.cases import Choices
 from kit.changes import Applying, run
-from kit.choices import Choices
 from kit.damager import Damager
 from kit.tables import (
     EVENTS,

@@ -18,11 +18,9 @@ from icekeep.spec.reach import is_deletion_vector, path_digest
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import UpgradeFormatVersion
 from kit.cases import for_each
-from kit.changes import refused, run
-from kit.deletes import AddDeleteFile
+from kit.changes import SharingReader, refused, run
+from kit.deletes import AddDeleteFile, add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
-from kit.sharing import SharingReader
 from kit.tables import BY_KIND, add, data_file, entries_of, live, memory_table, orphans, raw_list, set_ref, stored, swap
 
 

@@ -19,9 +19,16 @@ from icekeep.spec.reach import applied_delete
 from icekeep.spec.types import LONG, NestedField
 from icekeep.spec.updates import AddPartitionSpec, AddSchema, SetCurrentSchema
 from kit.changes import Applying, meanwhile, refused, run
-from kit.deletes import AddDeleteFile
+from kit.deletes import (
+    AddDeleteFile,
+    SaidToHold,
+    add_deletes,
+    deletion_vector,
+    equality_deletes,
+    path_of,
+    position_deletes,
+)
 from kit.memory_catalog import CONFLICTS, after
-from kit.row_deletes import SaidToHold, add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
     BY_KIND,
     COLUMNS,

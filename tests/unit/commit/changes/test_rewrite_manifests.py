@@ -24,21 +24,18 @@ from icekeep.spec.manifests.structs import FileContent, ManifestContent, Manifes
 from icekeep.spec.reach import own_path
 from icekeep.spec.updates import SetProperties, UpgradeFormatVersion
 from kit.changes import Applying, run
-from kit.deletes import AddDeleteFile
-from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
-from kit.row_deletes import SaidToHold, add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
-from kit.staged_manifests import (
-    deleting,
-    kept_as_staged,
-    latest,
-    live_in,
-    names,
-    rewrite,
-    run_beside,
-    six,
-    staged,
-    stated,
+from kit.deletes import (
+    AddDeleteFile,
+    SaidToHold,
+    add_deletes,
+    deletion_vector,
+    equality_deletes,
+    path_of,
+    position_deletes,
 )
+from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
+from kit.rewritten_manifests import deleting, kept_as_staged, latest, live_in, names, run_beside, six, staged, stated
+from kit.rewritten_manifests import rewrite_staged as rewrite
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import (
     BY_KIND,

@@ -10,7 +10,7 @@ from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.updates import AddPartitionSpec, RemoveSnapshots, SetDefaultSpec, UpgradeFormatVersion
 from kit.changes import Applying, meanwhile, refused, run
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
     BY_KIND,
     EVENTS,

@@ -35,9 +35,7 @@ from icekeep.formats.parquet.thrift import (
     structs_at,
     with_integers,
 )
-from icekeep.formats.parquet.thrift import (
-    UUID as UUID_BYTES,
-)
+from icekeep.formats.parquet.thrift import UUID as UUID_BYTES
 from icekeep.spec.avro import encode_long
 from icekeep.spec.types import (
     DATE,
@@ -60,7 +58,7 @@ from icekeep.spec.types import (
 from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, rows, schema_of, table_of
 from kit.examples import check_examples
-from kit.stitched import put_bytes, put_table
+from kit.spliced import put_bytes, put_table
 from kit.storage import HookedStorage, MemoryStorage
 from kit.strategies import schemas
 

@@ -25,7 +25,7 @@ from icekeep.storage.objects.storage import ObjectStorage
 from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 from kit.object_store import ObjectStore
-from kit.stitched import (
+from kit.spliced import (
     FILTERS,
     INDEXED,
     PLAIN,

@@ -27,13 +27,26 @@ from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING
-from kit.choices import Choices
+from kit.cases import Choices
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, schema_of, table_of
-from kit.data_files import options_for, write_files
-from kit.row_faults import TYPES, faults_of, faulty, rows_with, schema_with
-from kit.spliced import piece_of, spliced, task_for, with_edits, without_floors
-from kit.stitched import FILTERS, INDEXED, PLAIN, SCHEMA, put_bytes, put_table, some_files, some_rows, stitched
-from kit.stitched import SCHEMA as STITCHED_SCHEMA
+from kit.data_files import TYPES, faults_of, faulty, options_for, rows_with, schema_with, write_files
+from kit.spliced import (
+    FILTERS,
+    INDEXED,
+    PLAIN,
+    SCHEMA,
+    piece_of,
+    put_bytes,
+    put_table,
+    some_files,
+    some_rows,
+    spliced,
+    stitched,
+    task_for,
+    with_edits,
+    without_floors,
+)
+from kit.spliced import SCHEMA as STITCHED_SCHEMA
 from kit.storage import MemoryStorage
 
 ROWS = schema_of(column(1, "n", LONG), column(2, "s", STRING))

@@ -14,27 +14,25 @@ from icekeep.spec.types import DATE, LONG, STRING, decimal
 from icekeep.storage.local.storage import LocalStorage
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.foreign_files import read_data_with_pyiceberg
-from kit.spliced import check_file, encoded, metrics_of, spliced, stored
-from kit.stitched import (
+from kit.spliced import (
     FILTERS,
     INDEXED,
+    check_file,
     check_offset_indexes,
+    encoded,
     local_file,
+    metrics_of,
     ordinals,
     read_stored,
     rows_of,
     some_files,
+    spliced,
     stitched,
+    stored,
 )
-from kit.stitched import (
-    PLAIN as STITCHED,
-)
-from kit.stitched import (
-    SCHEMA as STITCHED_SCHEMA,
-)
-from kit.stitched import (
-    some_rows as stitched_rows,
-)
+from kit.spliced import PLAIN as STITCHED
+from kit.spliced import SCHEMA as STITCHED_SCHEMA
+from kit.spliced import some_rows as stitched_rows
 
 SCHEMA = schema_of(
     column(1, "n", LONG, required=True), column(2, "s", STRING), column(3, "day", DATE), column(4, "price", decimal(15, 2)),

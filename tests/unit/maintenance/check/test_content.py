@@ -14,16 +14,14 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, STRING, TIMESTAMP, ListType, StructType
 from icekeep.tables.verbs import append, create_table, update_sort_order
-from kit.cases import for_each
+from kit.cases import Choices, for_each
 from kit.checked_entries import all_faults, exchange_here, listed, subject_of
-from kit.choices import Choices
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 from kit.damager import Damager
 from kit.data_files import tables
 from kit.lake import EVENTS, Lake
-from kit.limits import limited
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
+from kit.runtime import limited, no_spark
 
 NAME = ("db", "t")
 PLAIN = schema_of(column(1, "id", LONG, required=True), column(2, "kind", STRING), column(3, "score", DOUBLE))

@@ -9,13 +9,11 @@ from icekeep.catalog.base import Catalog
 from icekeep.errors import UsageError
 from icekeep.maintenance.check.faults import CLASSES
 from icekeep.maintenance.check.job import check
-from kit.cases import for_each, scaled, seeds
-from kit.choices import Choices
+from kit.cases import Choices, for_each, scaled, seeds
 from kit.damage import DAMAGE, IMPLIED, checked, found_in, spoil
 from kit.damager import CannotDamageError, Damager
-from kit.no_spark import no_spark
-from kit.our_histories import in_memory
-from kit.row_histories import History
+from kit.row_histories import History, in_memory
+from kit.runtime import no_spark
 
 TABLES = 40
 

@@ -16,14 +16,13 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.schema import DELETE_FILE_PATH, Schema
 from icekeep.spec.types import LONG, STRING, NestedField
 from kit.cases import for_each
-from kit.checked_deletes import POSITIONS, SCHEMA, checked, damager, made, one_fault, rows, with_files, written
-from kit.checked_entries import exchange_here
+from kit.checked_entries import POSITIONS, SCHEMA, damager, exchange_here, made, one_fault, rows, with_files, written
+from kit.checked_entries import checked_deletes as checked
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.damager import DATA, EQUALITY_DELETES, POSITION_DELETES
-from kit.limits import limited
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+from kit.runtime import limited, no_spark
 
 FORMATS = pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
 

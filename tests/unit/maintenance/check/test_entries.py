@@ -30,7 +30,7 @@ from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.updates import RemoveSnapshots
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.verbs import append, update_spec
-from kit.cases import for_each
+from kit.cases import Choices, for_each
 from kit.checked_entries import (
     Damaged,
     add_blindly,
@@ -45,14 +45,21 @@ from kit.checked_entries import (
     subject_of,
     told,
 )
-from kit.choices import Choices
+from kit.deletes import (
+    add_deletes,
+    data_files,
+    delete_by_vector,
+    delete_equal,
+    delete_positions,
+    deletion_vector,
+    equality_deletes,
+    path_of,
+    position_deletes,
+)
 from kit.lake import Lake, events
-from kit.limits import limited
-from kit.no_spark import no_spark
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
+from kit.runtime import limited, no_spark
 from kit.storage import HookedStorage
 from kit.tables import BY_KIND, add, data_file, entries_of, files, manifests_of, memory_table, set_ref, swap
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 A, B = files("a", "b")
 

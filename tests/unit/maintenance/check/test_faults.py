@@ -4,7 +4,7 @@ import pickle
 
 from icekeep.maintenance.check.faults import CLASSES, MAX_EXAMPLES, MAX_GAPS, Fault, FaultId, Gap, Tally
 from kit.cases import for_each
-from kit.fault_page import PAGE, fault_page
+from kit.prose import PAGE, fault_page
 
 
 def fault(number, where):
@@ -66,5 +66,5 @@ def test_a_class_has_all_its_texts(one):
 
 
 def test_the_page_says_what_the_classes_say():
-    """`python -m kit.fault_page` in `tests/` rewrites it."""
+    """`python -m kit.prose` in `tests/` rewrites it."""
     assert PAGE.read_text() == fault_page()

@@ -11,14 +11,13 @@ from icekeep.maintenance.check import by_file
 from icekeep.maintenance.check.faults import CLASSES, FaultId
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from kit.cases import Choices
 from kit.checked_entries import put_files, remove_file
-from kit.choices import Choices
 from kit.damage import DAMAGE, checked, found_in, spoil
 from kit.damager import CannotDamageError, Damager
-from kit.no_spark import no_spark
-from kit.our_histories import in_memory
-from kit.row_deletes import path_of
-from kit.row_histories import History
+from kit.deletes import path_of
+from kit.row_histories import History, in_memory
+from kit.runtime import no_spark
 from kit.tables import EVENTS, add, manifests_of, memory_table, set_ref
 
 BELOW_METADATA = sorted(number for number in DAMAGE if number > 200)

@@ -4,8 +4,8 @@ import pytest
 
 from contracts.job_contract import JobContract
 from icekeep.maintenance.check import JOB
+from kit.deletes import data_files, delete_by_vector
 from kit.job_world import World
-from kit.written_deletes import data_files, delete_by_vector
 
 pytestmark = pytest.mark.slow
 

@@ -22,12 +22,11 @@ from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.types import INT, LONG, STRING, UNKNOWN, UUID, decimal
 from icekeep.spec.values import value_from_bytes
 from icekeep.tables.verbs import update_spec
-from kit.cases import cases, for_each
-from kit.choices import Choices
+from kit.cases import Choices, cases, for_each
 from kit.damager import POSITION_DELETES, Damager
+from kit.deletes import add_deletes, position_deletes
 from kit.manifests import with_schema
-from kit.no_spark import no_spark
-from kit.row_deletes import add_deletes, position_deletes
+from kit.runtime import no_spark
 from kit.tables import BY_KIND, EVENTS, add, data_file, memory_table
 
 

@@ -10,9 +10,10 @@ from icekeep.spec.schema import ROW_ID, Schema
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.tables.verbs import append, upgrade_format_version
 from kit.cases import for_each
-from kit.checked_deletes import SCHEMA, checked, damager, made, one_fault, rows, with_files, written
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_by_vector
+from kit.checked_entries import SCHEMA, damager, made, one_fault, rows, with_files, written
+from kit.checked_entries import checked_deletes as checked
+from kit.deletes import data_files, delete_by_vector
+from kit.runtime import no_spark
 
 WITH_IDS = Schema(fields=(*SCHEMA.fields, ROW_ID))
 

@@ -12,14 +12,12 @@ from icekeep.catalog.base import Table
 from icekeep.events import Event, StepAdvanced, Warned
 from icekeep.maintenance.compact.job import compact
 from icekeep.spec.manifests.structs import FileContent
-from kit.cases import chosen_of
-from kit.choices import Choices
+from kit.cases import Choices, chosen_of
+from kit.deletes import data_files
 from kit.lake import Lake
 from kit.naive_scan import lineage_of, live_entries
-from kit.no_spark import no_spark
-from kit.our_histories import in_memory
-from kit.row_histories import History
-from kit.written_deletes import data_files
+from kit.row_histories import History, in_memory
+from kit.runtime import no_spark
 
 TABLES = 10
 ORDERS = (None, "{0} DESC NULLS FIRST, {1}", "zorder({0}, {1})", "hilbert({0}, {1})")

@@ -15,8 +15,8 @@ from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.row_moves import MovedPiece, RowMoves
 from icekeep.spec.manifests.structs import FileContent
 from kit.changes import run
+from kit.deletes import add_deletes, equality_deletes, path_of
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import add_deletes, equality_deletes, path_of
 from kit.tables import EVENTS, add, data_file, entries_of, live, memory_table, orphans, stored
 from unit.maintenance.compact.test_commits import Run, new_files
 

@@ -43,10 +43,9 @@ from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import AppliedDelete
 from icekeep.spec.updates import AddPartitionSpec, RemoveSnapshots
-from kit.changes import Recorder, thrown
+from kit.changes import Recorder, store_file_set, thrown
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.memory_catalog import COMMITS, CONFLICTS, IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after, fails
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
-from kit.sharing import store_file_set
 from kit.tables import (
     BY_KIND,
     EVENTS,

@@ -24,11 +24,11 @@ from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append, create_table
 from kit.cases import for_each
 from kit.columns import column, table_of
+from kit.deletes import data_files, delete_equal, delete_positions, position_delete_files
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
 from kit.memory_catalog import MemoryCatalog
 from kit.naive_scan import scan_rows
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_equal, delete_positions, position_delete_files
+from kit.runtime import no_spark
 
 
 def live_files(lake: Lake) -> list[str]:

@@ -24,10 +24,10 @@ from icekeep.spec.types import LONG, STRING
 from icekeep.tables.read import read_table
 from icekeep.tables.verbs import append, create_table, update_sort_order
 from kit.columns import column, schema_of, table_of
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from kit.lake import Lake, events, multiset
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.spliced import chunks_found_in
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 ALL = {"rewrite-all": "true"}
 

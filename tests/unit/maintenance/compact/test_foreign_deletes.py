@@ -19,11 +19,10 @@ from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_ma
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.tables.verbs import append, rollback_to_snapshot, upgrade_format_version
-from kit.deletes import AddDeleteFile
+from kit.deletes import AddDeleteFile, data_files, delete_files, delete_positions, position_delete_files
 from kit.job_world import World
 from kit.lake import Lake, events
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_files, delete_positions, position_delete_files
+from kit.runtime import no_spark
 
 BY_DELETES = {"min-file-size-bytes": "0"}
 CLEAN = {"remove-dangling-deletes": "true"}

@@ -25,18 +25,11 @@ from icekeep.tables.verbs import (
     update_spec,
     upgrade_format_version,
 )
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_files, delete_positions, lose_reached_file
 from kit.job_world import Fault, Killed, World
 from kit.lake import events
 from kit.naive_scan import lineage_of, live_entries
-from kit.no_spark import no_spark
-from kit.written_deletes import (
-    data_files,
-    delete_by_vector,
-    delete_equal,
-    delete_files,
-    delete_positions,
-    lose_reached_file,
-)
+from kit.runtime import no_spark
 from unit.maintenance.compact.test_job_contract import TestCompact as Contract
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,9 @@ from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.wrappers import StoppingStorage
 from icekeep.tables.read import read_table
 from icekeep.tables.verbs import append
+from kit.deletes import data_files, delete_positions
 from kit.lake import Lake, events, multiset
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_positions
+from kit.runtime import no_spark
 
 ALL = {"rewrite-all": "true"}
 

@@ -4,9 +4,9 @@ import pytest
 
 from contracts.job_contract import JobContract
 from icekeep.maintenance.compact import JOB
+from kit.deletes import data_files, delete_equal, delete_positions, lose_reached_file
 from kit.job_world import World
 from kit.lake import events
-from kit.written_deletes import data_files, delete_equal, delete_positions, lose_reached_file
 from unit.maintenance.deletes.test_job_contract import upgraded
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from icekeep.spec.evolution import AddPartitionField
 from icekeep.tables.verbs import append, update_spec
 from kit.job_world import World
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.spliced import chunks_found_in
 
 pytestmark = pytest.mark.slow

@@ -14,15 +14,13 @@ from icekeep.catalog.base import Table
 from icekeep.maintenance.compact.job import compact
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.refs import create_branch
-from kit.cases import chosen_of
-from kit.choices import Choices
+from kit.cases import Choices, chosen_of
+from kit.deletes import data_files
 from kit.lake import Lake
 from kit.naive_scan import lineage_of, live_entries, naive_rows
-from kit.no_spark import no_spark
-from kit.our_histories import ByIcekeep
-from kit.row_histories import FORMATS, History
-from kit.row_texts import scanned_rows
-from kit.written_deletes import data_files
+from kit.row_histories import FORMATS, ByIcekeep, History
+from kit.rows import scanned_rows
+from kit.runtime import no_spark
 
 TABLES = 16
 STRATEGIES = ("binpack", "sort", "zorder", "hilbert")

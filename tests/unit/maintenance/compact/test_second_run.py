@@ -12,9 +12,9 @@ from icekeep.catalog.base import Table
 from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.tables.verbs import append, create_table
 from kit.cases import cases, for_each
+from kit.deletes import data_files, delete_by_vector, delete_positions
 from kit.lake import Lake
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_by_vector, delete_positions
+from kit.runtime import no_spark
 
 TARGET = 100_000
 ROW_BYTES = 64

@@ -14,7 +14,7 @@ from icekeep.maintenance.compact.tasks import ColumnMetrics, MetricsInParts, run
 from icekeep.planning.manifests import METRICS
 from icekeep.spec.types import INT, LONG
 from kit.columns import schema_of
-from kit.moved_rows import MOVING, OldFile, check_moves, deleting, moving_task, old_file
+from kit.spliced import MOVING, OldFile, check_moves, deleting, moving_task, old_file
 from kit.storage import MemoryStorage
 
 

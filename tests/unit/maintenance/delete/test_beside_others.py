@@ -16,8 +16,7 @@ from icekeep.maintenance.restore.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, Killed, OneByOne
 from kit.memory_catalog import fails
-from kit.no_spark import no_spark
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 from kit.tables import add, data_file
 
 pytestmark = pytest.mark.slow

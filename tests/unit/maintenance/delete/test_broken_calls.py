@@ -17,8 +17,7 @@ from icekeep.planning.spark.tasks import run_tasks
 from icekeep.tables.verbs import create_table
 from kit.expired_tables import ExpiredWorld
 from kit.lake import SCHEMA
-from kit.no_spark import no_spark
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 
 IN_DOUBT = "RuntimeError: the client broke; what was being deleted then may be gone, and is not counted"
 STRAYS = ["w", "x", "y", "z"]

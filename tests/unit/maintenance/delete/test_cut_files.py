@@ -15,11 +15,9 @@ from icekeep.spec.avro import read_header
 from kit.cases import for_each, some_of
 from kit.manifests import blocks
 from kit.memory_catalog import after
-from kit.no_spark import no_spark
-from kit.reclaim_histories import History
+from kit.reclaim_histories import DAY_MS, History
 from kit.reclaim_oracle import Oracle, normal
-from kit.reclaim_table import DAY_MS
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from icekeep.maintenance.expire.job import expire_snapshots, plan_expire_snapsho
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files, remove_orphan_files
 from icekeep.maintenance.why.job import why
 from kit.cases import for_each
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.tables import memory_table
 
 

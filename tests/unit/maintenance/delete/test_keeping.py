@@ -25,11 +25,10 @@ from icekeep.maintenance.restore.job import list_restorable
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.base import MoveOutcome, MoveStatus
 from kit.catalogs import simple_metadata
-from kit.expired_tables import ExpiredWorld, Killed, OneByOne
+from kit.expired_tables import ExpiredWorld, Killed, OneByOne, files_of
 from kit.memory_catalog import after, fails
 from kit.storage import HookedStorage, Meeting, MemoryStorage
 from kit.tables import add, data_file
-from kit.trash import files_of
 
 pytestmark = pytest.mark.slow
 

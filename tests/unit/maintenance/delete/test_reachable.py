@@ -21,7 +21,7 @@ from icekeep.maintenance.delete.reachable import (
 )
 from icekeep.storage.location_keys import path_keys
 from kit.cases import for_each
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.storage import MemoryStorage
 from kit.tables import add, memory_table
 

@@ -19,7 +19,7 @@ from icekeep.spec.updates import SetLocation, SetProperties
 from kit.catalogs import simple_metadata
 from kit.changes import thrown
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.storage import Meeting, MemoryStorage
 
 

@@ -22,9 +22,8 @@ from icekeep.storage.location_keys import AS_SPELLED
 from icekeep.storage.locations import loose_path
 from kit.cases import cases
 from kit.expired_tables import ExpiredWorld, OneByOne
-from kit.no_spark import no_spark
-from kit.reclaim_store import OneForAll
-from kit.runtime import with_runtime
+from kit.reclaim_histories import OneForAll
+from kit.runtime import no_spark, with_runtime
 from kit.tables import add, data_file, memory_table
 
 pytestmark = pytest.mark.slow

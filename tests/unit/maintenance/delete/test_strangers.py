@@ -37,7 +37,7 @@ from icekeep.storage.locations import local_path
 from icekeep.tables.verbs import create_table
 from kit.cases import for_each
 from kit.changes import Recorder
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.tables import add, data_file, swap
 
 DAY_S = 86_400

@@ -21,9 +21,8 @@ from icekeep.maintenance.deletes.plan import plan
 from icekeep.maintenance.options import parse_options
 from icekeep.planning.scan.plan import open_scan
 from icekeep.spec.manifests.structs import DataFile
-from kit.deletes import AddDeleteFile
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of
-from kit.row_deletes import position_deletes as deletes_for
+from kit.deletes import AddDeleteFile, add_deletes, deletion_vector, equality_deletes, path_of
+from kit.deletes import position_deletes as deletes_for
 from kit.tables import BY_KIND, add, data_file, entries_of, memory_table, set_ref
 
 NO_SPARK: Any = None

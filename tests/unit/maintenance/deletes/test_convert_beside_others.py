@@ -12,10 +12,10 @@ from icekeep.errors import ConflictError, JobFailedError
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.deletes.equality import convert_equality_deletes
 from icekeep.tables.verbs import rollback_to_snapshot
+from kit.deletes import data_files, delete_by_vector
 from kit.lake import Lake
-from kit.no_spark import no_spark
 from kit.numbered_rows import Intruder, added, deletes_of, every_file, gone, ids_of, made, on_disk, places
-from kit.written_deletes import data_files, delete_by_vector
+from kit.runtime import no_spark
 
 
 def test_rows_and_deletes_that_come_meanwhile_stay(lake: Lake) -> None:

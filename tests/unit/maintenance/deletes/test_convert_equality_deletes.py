@@ -24,17 +24,14 @@ from icekeep.spec.evolution import AddPartitionField
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import create_table, update_spec, upgrade_format_version
-from kit.cases import chosen_of
-from kit.choices import Choices
+from kit.cases import Choices, chosen_of
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from kit.lake import Lake
-from kit.limits import limited
 from kit.naive_scan import lineage_of, live_entries, naive_rows
-from kit.no_spark import no_spark
 from kit.numbered_rows import SCHEMA, Intruder, added, deletes_of, gone, ids_of, made, places
-from kit.our_histories import in_memory
-from kit.row_histories import FORMATS, History
-from kit.row_texts import scanned_rows
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+from kit.row_histories import FORMATS, History, in_memory
+from kit.rows import scanned_rows
+from kit.runtime import limited, no_spark
 
 TABLES = 16
 VERSIONS = (2, 2, 3, 3)

@@ -13,8 +13,8 @@ from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.plans import read_plan_file
 from icekeep.spec.evolution import AddColumn
 from icekeep.tables.verbs import update_schema, upgrade_format_version
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_positions
+from kit.deletes import data_files, delete_positions
+from kit.runtime import no_spark
 from unit.maintenance.deletes.test_job_contract import TestRewritePositionDeletes as Contract
 
 pytestmark = pytest.mark.slow

@@ -5,9 +5,9 @@ import pytest
 from contracts.job_contract import JobContract
 from icekeep.maintenance.deletes import JOB
 from icekeep.tables.verbs import upgrade_format_version
+from kit.deletes import data_files, delete_equal, delete_positions, lose_reached_file
 from kit.job_world import World
 from kit.lake import events
-from kit.written_deletes import data_files, delete_equal, delete_positions, lose_reached_file
 
 pytestmark = pytest.mark.slow
 

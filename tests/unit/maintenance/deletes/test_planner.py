@@ -17,7 +17,7 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from kit.cases import for_each
-from kit.row_deletes import position_deletes
+from kit.deletes import position_deletes
 from kit.tables import memory_table
 
 SIZES = FileSizes(target_bytes=100_000, min_bytes=75_000, max_bytes=180_000)

@@ -10,9 +10,9 @@ from icekeep.maintenance.deletes.equality import convert_equality_deletes
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.verbs import upgrade_format_version
+from kit.deletes import data_files, delete_positions
 from kit.job_world import World
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_positions
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

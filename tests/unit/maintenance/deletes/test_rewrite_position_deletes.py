@@ -49,13 +49,11 @@ from icekeep.tables.verbs import (
 )
 from kit.cases import for_each
 from kit.columns import EVERY_TYPE, column, schema_of, table_of
-from kit.deletes import AddDeleteFile
+from kit.deletes import AddDeleteFile, data_files, delete_by_vector, delete_positions
 from kit.lake import SCHEMA, Lake, events, multiset
-from kit.limits import limited
 from kit.memory_catalog import MemoryCatalog
 from kit.naive_scan import live_entries, scan_rows
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_by_vector, delete_positions
+from kit.runtime import limited, no_spark
 
 NAMES = count()
 PATH_ID = DELETE_FILE_PATH.field_id

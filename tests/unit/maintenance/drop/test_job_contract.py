@@ -11,7 +11,7 @@ from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import append, create_table
 from kit.job_world import EVENTS, Fault, Killed, World
 from kit.lake import SCHEMA, events
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

@@ -39,11 +39,10 @@ from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local.storage import LocalStorage
 from kit.cases import for_each, scaled, seeds
 from kit.changes import Recorder, Staged, run
+from kit.deletes import add_deletes, equality_deletes, position_deletes
 from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
-from kit.row_deletes import add_deletes, equality_deletes, position_deletes
-from kit.runtime import FakeRuntime, with_runtime
+from kit.runtime import FakeRuntime, no_spark, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
 from simulation.broken_deletion import BROKEN

@@ -23,7 +23,7 @@ from icekeep.maintenance.drop.job import drop_unreadable, plan_drop_unreadable
 from kit.cases import for_each
 from kit.changes import Recorder
 from kit.lake import EVENTS, Lake
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.tables import EVENTS as IN_MEMORY
 from kit.tables import add, memory_table
 

@@ -22,7 +22,7 @@ from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.read import read_manifest_list
 from icekeep.tables.verbs import append
 from kit.lake import EVENTS, Lake, events
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 
 def compacted(lake: Lake) -> Table:

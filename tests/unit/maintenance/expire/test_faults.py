@@ -33,11 +33,9 @@ from kit.memory_catalog import (
     lands_but_raises,
     lands_late,
 )
-from kit.no_spark import no_spark
-from kit.reclaim_histories import History
+from kit.reclaim_histories import DAY_MS, History
 from kit.reclaim_oracle import Oracle, normal
-from kit.reclaim_table import DAY_MS
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 from kit.storage import HookedStorage
 
 pytestmark = pytest.mark.slow

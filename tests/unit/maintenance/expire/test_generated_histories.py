@@ -16,11 +16,9 @@ from icekeep.errors import SafetyError, UsageError
 from icekeep.maintenance.expire.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.restore.job import restore
 from kit.cases import scaled, seeds
-from kit.no_spark import no_spark
-from kit.reclaim_histories import History, Steps, steps
+from kit.reclaim_histories import DAY_MS, History, Steps, steps
 from kit.reclaim_oracle import Expiration, Oracle, normal
-from kit.reclaim_table import DAY_MS
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 
 pytestmark = pytest.mark.slow
 

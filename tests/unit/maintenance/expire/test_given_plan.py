@@ -16,9 +16,9 @@ from icekeep.spec.types import DAY_MS, STRING
 from icekeep.spec.updates import RemovePartitionSpecs, RemoveSchemas, Update
 from icekeep.tables.refs import create_branch, create_tag, replace_tag
 from icekeep.tables.verbs import set_current_snapshot, update_schema, update_spec
+from kit.deletes import data_files
 from kit.job_world import World
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files
+from kit.runtime import no_spark
 from unit.maintenance.expire.test_job_contract import TestExpireSnapshots as Contract
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn, Rem
 from icekeep.spec.types import DAY_MS, STRING
 from icekeep.tables.verbs import update_schema, update_spec
 from kit.job_world import World
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

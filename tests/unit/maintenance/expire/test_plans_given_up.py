@@ -7,8 +7,7 @@ from icekeep.maintenance.delete import plan_file as plan_writing
 from icekeep.maintenance.expire import run as execute
 from icekeep.maintenance.expire.job import plan_expire_snapshots
 from kit.expired_tables import ExpiredWorld
-from kit.no_spark import no_spark
-from kit.runtime import with_runtime
+from kit.runtime import no_spark, with_runtime
 
 
 @pytest.fixture

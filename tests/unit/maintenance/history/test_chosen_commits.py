@@ -12,8 +12,19 @@ from icekeep.maintenance.history import commit_history
 from icekeep.spec.snapshots import SnapshotLogEntry
 from icekeep.spec.updates import SetProperties
 from kit.changes import Staged
-from kit.commit_histories import HOUR_MS, appends, ids, wait, with_summaries
-from kit.tables import add, files, memory_table, raw_list, set_ref, swap
+from kit.tables import (
+    HOUR_MS,
+    add,
+    appends,
+    files,
+    history_ids,
+    memory_table,
+    raw_list,
+    set_ref,
+    swap,
+    wait,
+    with_summaries,
+)
 
 
 def test_who_made_a_commit_and_the_job_of_ours_are_told() -> None:
@@ -39,8 +50,8 @@ def test_branches_are_told_by_themselves_or_all_together() -> None:
     audit = table.metadata.refs["audit"].snapshot_id
     commit(wait(table), Staged(AppendFiles(files=files("staged"))), runtime=table.runtime)
     staged = table.refresh()
-    assert ids(staged) == ids(staged, ref="v1") == [second, first]
-    assert ids(staged, ref="audit") == [audit, first]
+    assert history_ids(staged) == history_ids(staged, ref="v1") == [second, first]
+    assert history_ids(staged, ref="audit") == [audit, first]
     result = commit_history(staged, all_snapshots=True)
     assert result.ref is None
     [staged_id] = {s.snapshot_id for s in staged.metadata.snapshots} - {first, second, audit}
@@ -71,9 +82,9 @@ def test_an_expired_snapshot_that_the_log_still_has_is_a_line_with_its_time() ->
     assert expired.timestamp_ms == second.timestamp_ms
     assert set(asdict(expired.added).values()) == {None}
     assert (newest.since_previous_ms, newest.manifests.replaced_count) == (HOUR_MS, None)
-    assert ids(table) == [third.snapshot_id, second.snapshot_id]
+    assert history_ids(table) == [third.snapshot_id, second.snapshot_id]
     assert [point.snapshot_id for point in result.growth] == [third.snapshot_id]
-    assert ids(table, ref="v1") == [first.snapshot_id]
+    assert history_ids(table, ref="v1") == [first.snapshot_id]
 
 
 class Counting:
@@ -114,9 +125,9 @@ def test_commits_since_a_moment_are_those_of_it_and_later() -> None:
     table = appends(count=4)
     third = table.metadata.snapshots[2]
     table.catalog.runtime.pass_ms(HOUR_MS // 2)
-    assert len(ids(table, since=third.timestamp_ms)) == len(ids(table, since="2h")) == 2
-    assert len(ids(table, since=third.timestamp_ms + 1)) == 1
-    assert len(ids(table, since="30d", limit=3)) == 3
+    assert len(history_ids(table, since=third.timestamp_ms)) == len(history_ids(table, since="2h")) == 2
+    assert len(history_ids(table, since=third.timestamp_ms + 1)) == 1
+    assert len(history_ids(table, since="30d", limit=3)) == 3
 
 
 def test_metadata_files_between_two_commits_are_counted_as_far_as_the_log_reaches() -> None:
@@ -194,4 +205,8 @@ def test_what_cannot_be_asked_for_is_refused() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_of_two_commits_of_one_moment_the_child_is_told_first(version: int) -> None:
     table = add(add(memory_table(format_version=version), "a"), "b")
-    assert ids(table, all_snapshots=True) == ids(table) == [s.snapshot_id for s in reversed(table.metadata.snapshots)]
+    assert (
+        history_ids(table, all_snapshots=True)
+        == history_ids(table)
+        == [s.snapshot_id for s in reversed(table.metadata.snapshots)]
+    )

@@ -12,12 +12,23 @@ from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.history import commit_history, files_counted
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.updates import SetProperties
-from kit.commit_histories import HOUR_MS, NOTHING, appends, changed, wait, with_summaries
+from kit.deletes import add_deletes, deletion_vector, equality_deletes, position_deletes
 from kit.manifests import SNAPSHOT_ID, UNPARTITIONED, added, write_manifest
-from kit.no_spark import no_spark
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, position_deletes
-from kit.small_manifests import without_counts
-from kit.tables import data_file, entries_of, memory_table, raw_list, swap
+from kit.rewritten_manifests import without_counts
+from kit.runtime import no_spark
+from kit.tables import (
+    HOUR_MS,
+    NOTHING,
+    appends,
+    changed,
+    data_file,
+    entries_of,
+    memory_table,
+    raw_list,
+    swap,
+    wait,
+    with_summaries,
+)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from icekeep.errors import NotFoundError
 from icekeep.health.values import MeteredStorage
 from icekeep.maintenance.history import commit_history, growth_points
-from kit.commit_histories import appends, wait
-from kit.tables import add, memory_table, set_ref
+from kit.tables import add, appends, memory_table, set_ref, wait
 
 
 def test_the_points_are_those_of_the_history() -> None:

@@ -18,7 +18,7 @@ from icekeep.spec.transforms import UnknownTransform
 from icekeep.spec.types import LONG, STRING
 from icekeep.spec.values import value_to_bytes
 from kit.manifests import field_of, with_schema
-from kit.staged_manifests import chosen, listed, live_in, staged
+from kit.rewritten_manifests import chosen, listed, live_in, staged
 from kit.storage import HookedStorage
 from kit.tables import BY_KIND, add, data_file, memory_table, set_ref
 

@@ -18,8 +18,8 @@ from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.rewrite.run import WrittenFiles
 from icekeep.planning.entries import ReadBy
 from icekeep.spec.manifests.structs import ManifestFile
-from kit.no_spark import no_spark
-from kit.staged_manifests import asked, chosen
+from kit.rewritten_manifests import asked, chosen
+from kit.runtime import no_spark
 from kit.tables import BY_KIND, add, data_file, memory_table
 
 KINDS = ("a", "b", "c", "d")

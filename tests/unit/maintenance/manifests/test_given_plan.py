@@ -10,9 +10,9 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.plans import read_plan_file
+from kit.deletes import delete_files, lose_reached_file
 from kit.job_world import World
-from kit.no_spark import no_spark
-from kit.written_deletes import delete_files, lose_reached_file
+from kit.runtime import no_spark
 from unit.maintenance.manifests.test_job_contract import TestRewriteManifests as Contract
 
 pytestmark = pytest.mark.slow

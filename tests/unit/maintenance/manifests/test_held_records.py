@@ -21,10 +21,10 @@ from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import DATE
 from icekeep.spec.values import sort_key
 from kit.cases import cases, for_each
-from kit.manifest_records import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.manifests import DAY, added, data_file, deleted, existing
+from kit.rewritten_manifests import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.storage import HookedStorage
-from kit.table_strategies import manifest_entries, partition_types
+from kit.strategies import manifest_entries, partition_types
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,8 @@ import pytest
 
 from contracts.job_contract import JobContract
 from icekeep.maintenance.manifests import JOB
+from kit.deletes import lose_reached_file
 from kit.job_world import World
-from kit.written_deletes import lose_reached_file
 from unit.maintenance.deletes.test_job_contract import upgraded
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.snapshots import Snapshot
 from kit.cases import for_each
-from kit.table_strategies import manifest_files
+from kit.strategies import manifest_files
 from kit.tables import COLUMNS as TABLE_COLUMNS
 
 DAY_MS = 86_400_000

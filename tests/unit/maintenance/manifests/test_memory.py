@@ -29,7 +29,7 @@ SCRIPT = """
     from icekeep.planning.transcode import RecordsTask
     from icekeep.spec.manifests.structs import ManifestFile
     from icekeep.storage.open import open_storage
-    from kit.manifest_records import target_of, writer_of
+    from kit.manifests import target_of, writer_of
 
     def anonymous():
         return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) * 1024

@@ -25,15 +25,13 @@ from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.tables.verbs import update_spec, upgrade_format_version
 from kit.changes import Recorder, thrown
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog
-from kit.no_spark import no_spark
-from kit.rewritten_manifests import our_live_entries
-from kit.runtime import with_runtime
-from kit.small_manifests import (
+from kit.rewritten_manifests import (
     SMALL,
     check_same,
     counts,
     follow,
     kinds,
+    our_live_entries,
     position_deletes,
     reload,
     rewrite,
@@ -42,6 +40,7 @@ from kit.small_manifests import (
     with_retired_fields,
     without_counts,
 )
+from kit.runtime import no_spark, with_runtime
 from kit.tables import (
     BY_KIND,
     add,

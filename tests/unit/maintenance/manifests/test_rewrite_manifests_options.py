@@ -17,8 +17,7 @@ from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_ma
 from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
 from icekeep.tables.verbs import update_spec
 from kit.cases import for_each
-from kit.no_spark import no_spark
-from kit.small_manifests import (
+from kit.rewritten_manifests import (
     BY_KIND_AND_SCORE,
     check_same,
     counts,
@@ -30,15 +29,8 @@ from kit.small_manifests import (
     scattered,
     with_deletes,
 )
-from kit.tables import (
-    add,
-    data_file,
-    entries_of,
-    manifests_of,
-    memory_table,
-    raw,
-    stored,
-)
+from kit.runtime import no_spark
+from kit.tables import add, data_file, entries_of, manifests_of, memory_table, raw, stored
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,8 @@ from icekeep.spec.types import StructType
 from icekeep.tables.verbs import upgrade_format_version
 from kit.manifests import spec_and_schema
 from kit.memory_catalog import MemoryCatalog
-from kit.rewritten_manifests import our_live_entries
-from kit.small_manifests import counts, reload, rewrite
-from kit.table_strategies import data_files, partition_types
+from kit.rewritten_manifests import counts, our_live_entries, reload, rewrite
+from kit.strategies import data_files, partition_types
 from kit.tables import EVENTS, add, manifests_of
 
 CODECS = ("gzip", "uncompressed", "zstd", "snappy")

@@ -14,8 +14,8 @@ from icekeep.maintenance.manifests.records import _share, _Writing, range_number
 from icekeep.maintenance.manifests.survey import Weight, cut_weights
 from icekeep.planning.transcode import PLACES_A_MANIFEST, RECORDS
 from kit.cases import for_each
-from kit.manifest_records import ManifestStore, target_of, writer_of
 from kit.manifests import added
+from kit.rewritten_manifests import ManifestStore, target_of, writer_of
 from kit.storage import MemoryStorage
 
 _PLACES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 3)), max_size=30)

@@ -17,9 +17,9 @@ from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.planning.transcode import BoundPart, RecordTarget
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import INT, STRING, NestedField, StructType
-from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import added, data_file, deleted, existing
-from kit.no_spark import no_spark
+from kit.rewritten_manifests import ManifestStore, target_of
+from kit.runtime import no_spark
 
 BY_N = StructType((NestedField(field_id=1000, name="n", type=INT),))
 BY_N_AND_TEXT = StructType((*BY_N.fields, NestedField(field_id=1001, name="text", type=STRING)))

@@ -19,10 +19,10 @@ from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Statu
 from icekeep.spec.manifests.write import ManifestBuilder
 from icekeep.spec.metadata import new_table_metadata
 from kit.cases import cases, for_each
-from kit.manifest_records import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.manifests import DAY, added, data_file, existing, spec_and_schema, write_manifest
+from kit.rewritten_manifests import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.storage import HookedStorage, MemoryStorage, contents
-from kit.table_strategies import manifest_entries, partition_types
+from kit.strategies import manifest_entries, partition_types
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,7 @@ from icekeep.maintenance.orphans.job import (
 )
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
-from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime, with_runtime
+from kit.runtime import FakeRuntime, no_spark, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import EVENTS, add, memory_table
 

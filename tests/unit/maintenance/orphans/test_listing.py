@@ -13,7 +13,7 @@ from icekeep.spec.transforms import Identity
 from icekeep.storage.location_keys import loose_keys
 from icekeep.storage.open import open_storage
 from kit.cases import for_each
-from kit.limits import limited
+from kit.runtime import limited
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import add, memory_table
 

@@ -14,10 +14,10 @@ from icekeep.errors import SafetyError
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.runtime import SYSTEM
 from icekeep.tables.verbs import append
-from kit.choices import Choices
+from kit.cases import Choices
 from kit.damager import Damager
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from kit.lake import EVENTS, Lake, events
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 pytestmark = pytest.mark.slow
 

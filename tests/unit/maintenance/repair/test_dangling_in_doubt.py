@@ -7,13 +7,13 @@ import pytest
 
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.repair.job import repair
-from kit.choices import Choices
+from kit.cases import Choices
 from kit.damager import Damager
+from kit.deletes import data_files, delete_equal, delete_positions
 from kit.job_world import EVENTS, World
 from kit.lake import events
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_equal, delete_positions
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

@@ -14,16 +14,16 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.types import DOUBLE, LONG
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import upgrade_format_version
-from kit.choices import Choices
+from kit.cases import Choices
 from kit.columns import column, schema_of
 from kit.damage import spoil
 from kit.damager import Damager, Place
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from kit.job_world import EVENTS, World
 from kit.lake import events
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.our_histories import in_memory
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+from kit.row_histories import in_memory
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

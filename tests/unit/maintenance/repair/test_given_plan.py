@@ -8,7 +8,7 @@ from contracts.plan_contract import PlanContract
 from icekeep.commit import live_files
 from icekeep.maintenance.plans import read_plan_file
 from icekeep.maintenance.repair.job import repair
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from unit.maintenance.repair.test_job_contract import TestRepair as Contract
 
 pytestmark = pytest.mark.slow

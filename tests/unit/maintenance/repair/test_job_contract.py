@@ -7,9 +7,9 @@ import pytest
 from contracts.job_contract import JobContract
 from icekeep.maintenance.repair import JOB
 from icekeep.tables.refs import create_branch
-from kit.choices import Choices
+from kit.cases import Choices
+from kit.damage import CONTENT_DAMAGE, ENTRY_DAMAGE
 from kit.damager import Damager
-from kit.entry_damage import CONTENT_DAMAGE, ENTRY_DAMAGE
 from kit.job_world import EVENTS, World
 
 pytestmark = pytest.mark.slow

@@ -12,15 +12,13 @@ from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.repair.job import repair
 from icekeep.maintenance.repair.planner import REPAIRED, no_repair
 from icekeep.tables.verbs import append, upgrade_format_version
-from kit.cases import for_each
-from kit.choices import Choices
+from kit.cases import Choices, for_each
 from kit.columns import table_of
 from kit.damager import Damager
-from kit.no_spark import no_spark
-from kit.our_histories import ByIcekeep, in_memory
-from kit.row_histories import START
-from kit.row_texts import scanned_rows
-from kit.written_deletes import data_files, position_delete_files, vector_files
+from kit.deletes import data_files, position_delete_files, vector_files
+from kit.row_histories import START, ByIcekeep, in_memory
+from kit.rows import scanned_rows
+from kit.runtime import no_spark
 
 FOOTER_WORD = -4
 """Where the magic at the end of a Puffin file begins."""

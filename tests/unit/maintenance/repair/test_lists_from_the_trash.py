@@ -16,16 +16,14 @@ from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.manifests.structs import Status
 from icekeep.tables.verbs import append
-from kit.cases import for_each
-from kit.choices import Choices
+from kit.cases import Choices, for_each
 from kit.columns import table_of
 from kit.damager import Damager
+from kit.expired_tables import in_trash, written_plan
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.our_histories import ByIcekeep, in_memory
-from kit.row_histories import START
-from kit.row_texts import scanned_rows
-from kit.trash import in_trash, written_plan
+from kit.row_histories import START, ByIcekeep, in_memory
+from kit.rows import scanned_rows
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

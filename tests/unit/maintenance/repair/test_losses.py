@@ -20,15 +20,14 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append
-from kit.cases import some_of
-from kit.choices import Choices
+from kit.cases import Choices, some_of
 from kit.damager import DELETED, Damager
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions, vector_files
+from kit.expired_tables import in_trash, trash_location, written_plan
 from kit.job_world import EVENTS, Fault, Killed, World
 from kit.lake import events
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.trash import in_trash, trash_location, written_plan
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions, vector_files
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

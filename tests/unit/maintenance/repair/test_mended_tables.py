@@ -14,10 +14,9 @@ from kit.cases import for_each, scaled, seeds, some_of
 from kit.damage import DANGLING, MENDABLE, spoil
 from kit.damager import CannotDamageError
 from kit.naive_scan import live_entries, naive_rows
-from kit.no_spark import no_spark
-from kit.our_histories import in_memory
-from kit.row_histories import History
-from kit.row_texts import scanned_rows
+from kit.row_histories import History, in_memory
+from kit.rows import scanned_rows
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

@@ -21,13 +21,22 @@ from icekeep.tables.verbs import update_schema, update_spec, upgrade_format_vers
 from kit.cases import for_each
 from kit.checked_entries import add_blindly
 from kit.columns import table_of
-from kit.damager import EQUALITY_DELETES
-from kit.lost_files import append, compacted, damager, filled, lose, old_entries, rewritten, rewritten_files
+from kit.damager import (
+    EQUALITY_DELETES,
+    append,
+    compacted,
+    damager,
+    filled,
+    lose,
+    old_entries,
+    rewritten,
+    rewritten_files,
+)
+from kit.deletes import data_files, new_data_files
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.our_histories import ByIcekeep
-from kit.row_model import Place
-from kit.written_deletes import data_files, new_data_files
+from kit.row_histories import ByIcekeep
+from kit.rows import Place
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

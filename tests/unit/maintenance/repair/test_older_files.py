@@ -21,19 +21,27 @@ from icekeep.spec.manifests.structs import FileContent, Status
 from icekeep.spec.updates import SetCurrentSchema
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import update_schema, upgrade_format_version
-from kit.cases import for_each, scaled, seeds, some_of
-from kit.choices import Choices
-from kit.damager import POSITION_DELETES
+from kit.cases import Choices, for_each, scaled, seeds, some_of
+from kit.changes import SharingReader
+from kit.damager import (
+    POSITION_DELETES,
+    Rows,
+    append,
+    compacted,
+    damager,
+    filled,
+    lose,
+    old_entries,
+    rewritten,
+    rewritten_files,
+)
+from kit.deletes import data_files, delete_by_vector
+from kit.expired_tables import in_trash, written_plan
 from kit.job_world import Fault, Killed, World
-from kit.lost_files import Rows, append, compacted, damager, filled, lose, old_entries, rewritten, rewritten_files
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.our_histories import ByIcekeep, in_memory
-from kit.row_histories import FORMATS, SPECS, VERSIONS, History
-from kit.row_texts import scanned_rows
-from kit.sharing import SharingReader
-from kit.trash import in_trash, written_plan
-from kit.written_deletes import data_files, delete_by_vector
+from kit.row_histories import FORMATS, SPECS, VERSIONS, ByIcekeep, History, in_memory
+from kit.rows import scanned_rows
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

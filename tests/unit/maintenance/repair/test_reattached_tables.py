@@ -34,18 +34,16 @@ from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import canonical
 from icekeep.tables.verbs import append
-from kit.cases import for_each, scaled, seeds, some_of
-from kit.choices import Choices
+from kit.cases import Choices, for_each, scaled, seeds, some_of
+from kit.damage import METADATA_DAMAGE
 from kit.damager import CannotDamageError, Damager
 from kit.job_world import EVENTS, Fault, Killed, World
 from kit.lake import Lake, events, multiset
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, Step
-from kit.metadata_damage import METADATA_DAMAGE
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.our_histories import in_memory
-from kit.row_histories import History
-from kit.row_texts import scanned_rows
+from kit.row_histories import History, in_memory
+from kit.rows import scanned_rows
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.maintenance.repair.job import repair
 from kit.damage import spoil
 from kit.job_world import EVENTS, World
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

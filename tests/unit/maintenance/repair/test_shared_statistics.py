@@ -4,10 +4,10 @@ import pytest
 
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.repair.job import repair
+from kit.cases import Choices
 from kit.checked_entries import put_files
-from kit.choices import Choices
 from kit.damager import Damager
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.tables import EVENTS, add, memory_table
 
 ABSENT = 424_242

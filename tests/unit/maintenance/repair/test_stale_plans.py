@@ -13,14 +13,14 @@ from icekeep.errors import ConflictError, InvalidTableError, OutcomeUnknownError
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.repair.job import RepairRun, StillNamed, repair
 from icekeep.spec.snapshots import StatisticsFile
+from kit.cases import Choices
 from kit.changes import thrown
-from kit.choices import Choices
 from kit.damage import spoil
 from kit.damager import Damager
+from kit.deletes import data_files, delete_by_vector
 from kit.job_world import EVENTS, World
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_by_vector
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

@@ -13,14 +13,12 @@ import pytest
 from icekeep.catalog.base import Catalog, Table
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.repair.job import RepairResult, repair
-from kit.cases import scaled, seeds, thinned
-from kit.choices import Choices
+from kit.cases import Choices, scaled, seeds, thinned
 from kit.damage import DAMAGE, DANGLING, IMPLIED, LOSSES, MENDABLE, Key, checked, found_in, lost_keys, spoil, take_out
 from kit.damager import CannotDamageError
-from kit.no_spark import no_spark
-from kit.our_histories import in_memory
-from kit.row_histories import History
-from kit.row_texts import scanned_rows
+from kit.row_histories import History, in_memory
+from kit.rows import scanned_rows
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
 

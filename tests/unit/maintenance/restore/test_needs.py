@@ -21,13 +21,11 @@ from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.location_keys import location_keys, path_keys
 from kit.changes import run as commit_change
-from kit.expired_tables import ExpiredWorld
+from kit.expired_tables import ExpiredWorld, expired, in_trash, moves_of, written_plan
 from kit.memory_catalog import MemoryCatalog, after, fails
-from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, no_spark
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.tables import EVENTS, add, data_file, live, memory_table
-from kit.trash import expired, in_trash, moves_of, written_plan
 
 LOCATION = "memory://lake/wh/db/events"
 

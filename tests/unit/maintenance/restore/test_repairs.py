@@ -7,11 +7,11 @@ from icekeep.maintenance.repair.job import repair
 from icekeep.maintenance.restore.job import list_restorable, restore
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.verbs import append
-from kit.choices import Choices
+from kit.cases import Choices
 from kit.damager import Damager
 from kit.job_world import EVENTS, World
 from kit.lake import events
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 
 def repaired(version: int = 2):

@@ -13,8 +13,8 @@ from icekeep.commit.retry import commit
 from icekeep.maintenance.restore.job import restore
 from icekeep.spec.evolution import DropColumn, RemovePartitionField
 from icekeep.tables.verbs import append, update_schema, update_spec
+from kit.expired_tables import expired, files_of, moves_of
 from kit.lake import Lake, events, multiset
-from kit.trash import expired, files_of, moves_of
 
 pytestmark = pytest.mark.slow
 

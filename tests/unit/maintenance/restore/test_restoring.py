@@ -29,11 +29,11 @@ from icekeep.spec.snapshots import StatisticsFile
 from icekeep.storage.base import DeleteOutcome, MoveOutcome, MoveStatus
 from kit.cases import for_each
 from kit.changes import run as commit_change
+from kit.expired_tables import ALL_BUT_HEADS, DAY_MS, expired, in_trash, moves_of, written_plan
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog, after
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.tables import EVENTS, add, data_file, live, memory_table, raw, set_ref
-from kit.trash import ALL_BUT_HEADS, DAY_MS, expired, in_trash, moves_of, written_plan
 
 LOCATION = "memory://lake/wh/db/events"
 

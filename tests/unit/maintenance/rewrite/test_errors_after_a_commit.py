@@ -12,10 +12,10 @@ from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.deletes import job as position_deletes
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.rewrite.run import RewriteRun
+from kit.deletes import data_files, delete_positions
 from kit.lake import Lake
-from kit.no_spark import no_spark
 from kit.numbered_rows import deletes_of, gone, ids_of, made
-from kit.written_deletes import data_files, delete_positions
+from kit.runtime import no_spark
 from unit.maintenance.compact.test_beside_writers import Others
 
 PARTIAL = {"partial-progress.enabled": "true", "partial-progress.max-commits": "3"}

@@ -15,11 +15,10 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.rewrite.alive import DEAD_AFTER_MS, living_runs, sweep_runs
 from icekeep.maintenance.rewrite.run import TAG_PREFIX, RewriteRun
 from icekeep.runtime import SYSTEM
+from kit.deletes import data_files, delete_positions
 from kit.lake import Lake
-from kit.no_spark import no_spark
 from kit.numbered_rows import gone, made
-from kit.runtime import FakeRuntime, with_runtime
-from kit.written_deletes import data_files, delete_positions
+from kit.runtime import FakeRuntime, no_spark, with_runtime
 
 
 def small_files(lake: Lake) -> Table:

@@ -16,10 +16,10 @@ from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.verbs import rollback_to_snapshot
 from icekeep.version import ICEKEEP_VERSION
 from kit.cases import for_each
+from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions, vector_files
 from kit.job_world import World
 from kit.naive_scan import live_entries
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions, vector_files
+from kit.runtime import no_spark
 
 DAY_MS = 86_400_000
 BY_MONTH = (("at", "month"),)

@@ -12,10 +12,10 @@ from icekeep.maintenance.why.search import Target
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.tables.refs import create_tag
 from kit.cases import for_each
+from kit.deletes import data_files
 from kit.job_world import World
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.tables import manifests_of
-from kit.written_deletes import data_files
 
 S3 = "s3://lake/wh/t/data/day=1/x.parquet"
 

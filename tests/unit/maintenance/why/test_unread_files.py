@@ -9,11 +9,9 @@ from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from icekeep.maintenance.why.job import why
 from icekeep.maintenance.why.reasons import FileState
 from icekeep.spec.snapshots import MetadataLogEntry
-from kit.expired_tables import DAY_MS, ExpiredWorld
-from kit.no_spark import no_spark
-from kit.runtime import with_runtime
+from kit.expired_tables import DAY_MS, ExpiredWorld, written_plan
+from kit.runtime import no_spark, with_runtime
 from kit.tables import add, data_file, manifests_of
-from kit.trash import written_plan
 
 A, B, C, AB = (data_file(name).file_path for name in ("a", "b", "c", "ab"))
 

@@ -13,10 +13,10 @@ from icekeep.maintenance.plans import read_plan_file
 from icekeep.operations.commands.applying import applied_shown, apply_plan, write_plan
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import append
+from kit.deletes import data_files, delete_positions
 from kit.job_world import EVENTS, World
 from kit.lake import events
-from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_positions
+from kit.runtime import no_spark
 
 Lines = list[dict[str, Any]]
 

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 from icekeep import cli
 from icekeep.operations.commands.document_schema import schema
 from icekeep.operations.outcomes import SCHEMA_VERSION
+from kit.fake_jobs import problems
 from kit.lake import Lake
-from kit.published_schema import problems
 
 GOLDEN = Path(__file__).parents[3] / "contracts" / "documents.schema.json"
 

@@ -7,7 +7,7 @@ import pytest
 from icekeep import cli
 from icekeep.operations.commands.help_pages import help_on
 from icekeep.operations.runbooks import kinds, page, pages
-from kit.published_schema import problems
+from kit.fake_jobs import problems
 
 
 def answered(capsys, *words):

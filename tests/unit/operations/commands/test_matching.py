@@ -18,8 +18,8 @@ from icekeep.operations.commands import matching as one_of_many
 from icekeep.operations.commands.document_schema import schema
 from icekeep.tables.verbs import append, create_table
 from kit.changes import Recorder
+from kit.fake_jobs import problems_of_result
 from kit.lake import SCHEMA, Lake, events
-from kit.published_schema import problems_of_result
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from icekeep.operations.commands.report import open_in_browser
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.tables.verbs import append, create_table
-from kit.html_pages import Page
+from kit.browser import Page
 from kit.lake import SCHEMA, Lake, events
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from icekeep.operations.commands.runs import list_runs
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import SILENT_MS, RunRecord
 from icekeep.runtime import SYSTEM
-from kit.published_schema import problems
+from kit.fake_jobs import problems
 
 CONFIGURATION = """
 catalogs:

@@ -33,10 +33,9 @@ from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.runtime import SYSTEM
 from icekeep.tables.verbs import append, create_table
-from kit.html_pages import Page
+from kit.browser import Page
 from kit.lake import SCHEMA, Lake, events
-from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, no_spark
 from kit.shell import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]

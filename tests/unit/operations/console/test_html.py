@@ -19,10 +19,10 @@ from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.planning.scan.report import plan_scan
 from icekeep.rendered import Rendered
+from kit.browser import Page
 from kit.cases import for_each
-from kit.html_pages import Page
 from kit.job_world import World
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 
 
 class Told(Rendered, frozen=True, kw_only=True):

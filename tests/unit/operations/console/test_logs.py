@@ -29,9 +29,9 @@ from icekeep.operations.console.logs import (
     say_error,
     say_traceback,
 )
-from kit.logs import restored_logging
+from kit.rewritten_manifests import kinds, rewrite
 from kit.runtime import FakeRuntime
-from kit.small_manifests import kinds, rewrite
+from kit.shell import restored_logging
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ from kit.cases import for_each
 from kit.examples import check_examples
 from kit.lake import Lake
 from kit.metadata import DAY_MS, SCHEMA, START_MS, MetadataBuilder
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from kit.shell import ROOT
 from kit.storage import HookedStorage
 

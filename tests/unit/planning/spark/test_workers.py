@@ -28,7 +28,7 @@ from icekeep.planning.spark.workers import (
 )
 from icekeep.spec.types import GIB
 from kit.cases import for_each
-from kit.no_spark import no_spark
+from kit.runtime import no_spark
 from unit.planning.spark.test_tasks import Session
 
 IN_SPARK = Workers(spark=None, slots=400, process_slots=4, is_local=False)

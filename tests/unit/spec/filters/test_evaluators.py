@@ -84,6 +84,11 @@ from kit.filters import (
     Column,
     columns,
     filters,
+    foreign_file,
+    foreign_filter,
+    foreign_manifest,
+    foreign_schema,
+    foreign_spec,
     matches_somehow,
     metrics_of,
     partition_of,
@@ -93,7 +98,6 @@ from kit.filters import (
     schema_of,
     summary_of,
 )
-from kit.foreign_filters import foreign_file, foreign_filter, foreign_manifest, foreign_schema, foreign_spec
 
 OP = Operation
 

@@ -58,8 +58,18 @@ from icekeep.spec.sorting import SortOrderReader, parse_sort_order
 from icekeep.spec.types import BOOLEAN, INT, STRING, NestedField, Type
 from kit.cases import cases, for_each
 from kit.examples import check_examples
-from kit.filters import COMPARISONS, NAN_TESTS, NULL_TESTS, PREFIXES, SETS, Column, columns, filters, schema_of
-from kit.foreign_filters import foreign_schema
+from kit.filters import (
+    COMPARISONS,
+    NAN_TESTS,
+    NULL_TESTS,
+    PREFIXES,
+    SETS,
+    Column,
+    columns,
+    filters,
+    foreign_schema,
+    schema_of,
+)
 from kit.where_texts import ROWS
 from kit.where_texts import texts as written
 

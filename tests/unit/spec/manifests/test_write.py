@@ -53,14 +53,17 @@ from kit.manifests import (
     write_list,
     write_manifest,
 )
-from kit.strategies import NANOSECOND_TYPES, decimal_types, fixed_types, primitive_types
-from kit.table_strategies import (
+from kit.strategies import (
+    NANOSECOND_TYPES,
     data_files,
+    decimal_types,
+    fixed_types,
     json_values,
     manifest_entries,
     manifest_files,
     partition_tuples,
     partition_types,
+    primitive_types,
 )
 
 NEW = ManifestFile(

@@ -1,7 +1,0 @@
-"""Links of tasks, which nobody shows."""
-
-
-class BaseOperatorLink:
-    """Has a name."""
-
-    name = ""
