@@ -52,7 +52,7 @@ ROWS_SHOWN, FEW_ROWS_SHOWN = 20, 5
 """So many references, and so many runs, are shown of a table with plots, and of one without."""
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class DueWork(msgspec.Struct, frozen=True, kw_only=True):
     """What some jobs would do together; one that cannot say what it frees counts as none. `cost` is `None` without prices."""
 
     files_count: int
@@ -65,7 +65,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None
 
     @classmethod
-    def of(cls, jobs: Sequence[JobAdvice], currency: str | None) -> "Work":
+    def of(cls, jobs: Sequence[JobAdvice], currency: str | None) -> "DueWork":
         """Of jobs that have something to do."""
         names = (name for name in cls.__struct_fields__ if name != "cost")
         sums = {name: sum(getattr(job, name) or 0 for job in jobs) for name in names}
@@ -87,7 +87,7 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
     history: TableHistory
     band: str
     share: float
-    work: Work
+    work: DueWork
     is_detailed: bool
     refs: tuple[RefHealth, ...] = ()
     shown_runs: tuple[MaintenanceRun, ...] = ()
@@ -102,7 +102,7 @@ class JobTotal(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     tables_count: int
     share: float
-    work: Work
+    work: DueWork
 
 
 class CatalogTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ def table_views(report: ReportResult, detailed_count: int) -> list[TableView]:
             history=histories.get(health.table, TableHistory(table=health.table)),
             band=health.band,
             share=round(100 * health.data.data_files_bytes / most, 1) if most else 0.0,
-            work=Work.of(health.to_do, report.currency),
+            work=DueWork.of(health.to_do, report.currency),
             is_detailed=number <= detailed_count,
         )
         views.append(_with_details(view, is_growing=health.table in growing) if view.is_detailed else view)
@@ -153,7 +153,7 @@ def job_totals(tables: Iterable[TableHealth], currency: str | None) -> list[JobT
             job=name,
             tables_count=len(jobs),
             share=round(100 * len(jobs) / most, 1),
-            work=Work.of(jobs, currency),
+            work=DueWork.of(jobs, currency),
         )
         for name, jobs in to_do.items()
         if jobs
@@ -174,7 +174,7 @@ def catalog_totals(report: ReportResult) -> CatalogTotals:
         daily_bytes=sum(one.growth.daily_bytes or 0 for one in tables if one.growth is not None),
         jobs_count=len(to_do),
         to_do_tables_count=sum(bool(table.to_do) for table in tables),
-        cost=Work.of(to_do, report.currency).cost,
+        cost=DueWork.of(to_do, report.currency).cost,
     )
 
 
