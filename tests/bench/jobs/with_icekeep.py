@@ -36,6 +36,31 @@ def planning(engine: Icekeep, table: Any, where: str) -> Callable[[], Any]:
     return work
 
 
+def plan_compaction(engine: Icekeep, target: Target) -> Callable[[], Any]:
+    """Of a table whose data files are not there: footers cannot be looked at."""
+    table = engine.load(target)
+
+    def work() -> Callable[[], dict[str, int]]:
+        found = icekeep.plan_compact(table, engine.spark, options={"stitch": "never"})
+        return lambda: _rewritten(found.rewritten_data_files_count, found.rewritten_bytes_count)
+
+    return work
+
+
+def plan_position_deletes(engine: Icekeep, target: Target) -> Callable[[], Any]:
+    table = engine.load(target)
+
+    def work() -> Callable[[], dict[str, int]]:
+        found = icekeep.plan_rewrite_position_deletes(table, engine.spark)
+        return lambda: _rewritten(found.rewritten_delete_files_count, found.rewritten_bytes_count)
+
+    return work
+
+
+def _rewritten(files: int, size_bytes: int) -> dict[str, int]:
+    return {"data_files_count": files, "data_files_bytes": size_bytes}
+
+
 def rewrite_data_files(engine: Icekeep, target: Target) -> Callable[[], Any]:
     request = engine.request
     stitch = {"stitch": request["stitch"]} if "stitch" in request else {}

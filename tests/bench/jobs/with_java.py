@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from bench.rival.engines import Java, Target, quoted
@@ -21,6 +22,16 @@ def planning(engine: Java, table: Any, target: Target, sql: str) -> Callable[[],
         return lambda: _said(files, size_bytes)
 
     return work
+
+
+def plan_compaction(engine: Java, target: Target) -> Callable[[], Any]:
+    table = engine.load(target)
+    return lambda: partial(_said, *engine.ours.Planning.planCompaction(table))
+
+
+def plan_position_deletes(engine: Java, target: Target) -> Callable[[], Any]:
+    table = engine.load(target)
+    return lambda: partial(_said, *engine.ours.Planning.planPositionDeletes(table))
 
 
 def query_files(engine: Java, target: Target) -> Callable[[], Any]:

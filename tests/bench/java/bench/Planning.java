@@ -1,10 +1,15 @@
 package bench;
 
+import java.util.Map;
 import org.apache.iceberg.BatchScan;
 import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.ScanTask;
 import org.apache.iceberg.SparkDistributedDataScan;
 import org.apache.iceberg.Table;
+import org.apache.iceberg.actions.BinPackRewriteFilePlanner;
+import org.apache.iceberg.actions.BinPackRewritePositionDeletePlanner;
+import org.apache.iceberg.actions.RewriteFileGroup;
+import org.apache.iceberg.actions.RewritePositionDeletesGroup;
 import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.spark.Spark3Util;
@@ -32,6 +37,36 @@ public final class Planning {
       for (ScanTask task : tasks) {
         files += 1;
         bytes += ((FileScanTask) task).file().fileSizeInBytes();
+      }
+    }
+    return new long[] {files, bytes};
+  }
+
+  /** How many files `rewrite_data_files` would rewrite by binpack, with default options, and how many bytes these have. */
+  public static long[] planCompaction(Table table) throws Exception {
+    BinPackRewriteFilePlanner planner = new BinPackRewriteFilePlanner(table);
+    planner.init(Map.of());
+    long files = 0;
+    long bytes = 0;
+    try (CloseableIterable<RewriteFileGroup> groups = planner.plan().groups()) {
+      for (RewriteFileGroup group : groups) {
+        files += group.inputFileNum();
+        bytes += group.inputFilesSizeInBytes();
+      }
+    }
+    return new long[] {files, bytes};
+  }
+
+  /** The same of `rewrite_position_delete_files`. */
+  public static long[] planPositionDeletes(Table table) throws Exception {
+    BinPackRewritePositionDeletePlanner planner = new BinPackRewritePositionDeletePlanner(table);
+    planner.init(Map.of());
+    long files = 0;
+    long bytes = 0;
+    try (CloseableIterable<RewritePositionDeletesGroup> groups = planner.plan().groups()) {
+      for (RewritePositionDeletesGroup group : groups) {
+        files += group.inputFileNum();
+        bytes += group.inputFilesSizeInBytes();
       }
     }
     return new long[] {files, bytes};
