@@ -386,10 +386,7 @@ def test_what_dead_runs_have_left_is_not_looked_for_behind_links(lake, linked):
     assert lake.found(lake.root) == before
 
 
-@for_each(
-    "how",
-    ["metadata path", "location", "location and uuid", "link", "registered twice"],
-)
+@for_each("how", ["metadata path", "location", "location and uuid", "link", "registered twice"])
 def test_no_commit_deletes_metadata_of_another_table(lake, how):
     name = how.replace(" ", "-")
     victim = lake.table(f"victim-{name}", "a")

@@ -11,14 +11,7 @@ import pytest
 
 from icekeep import cli
 from icekeep.catalog.base import Pointer
-from icekeep.errors import (
-    ConflictError,
-    InvalidTableError,
-    MissingFileError,
-    NotFoundError,
-    SafetyError,
-    UsageError,
-)
+from icekeep.errors import ConflictError, InvalidTableError, MissingFileError, NotFoundError, SafetyError, UsageError
 from icekeep.maintenance.drop.job import drop_unreadable, plan_drop_unreadable
 from kit.cases import for_each
 from kit.changes import Recorder

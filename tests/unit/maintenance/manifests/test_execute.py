@@ -8,12 +8,7 @@ import pytest
 from icekeep.events import SILENT
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import expected_manifests
-from icekeep.maintenance.manifests.execute import (
-    FilterGain,
-    RewrittenManifests,
-    filter_gains,
-    group_gain,
-)
+from icekeep.maintenance.manifests.execute import FilterGain, RewrittenManifests, filter_gains, group_gain
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.rewrite.run import WrittenFiles
 from icekeep.planning.entries import ReadBy

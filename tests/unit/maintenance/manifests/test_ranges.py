@@ -122,9 +122,7 @@ ONE = value_to_bytes(INT, 1)
             UUID,
             (
                 FieldSummary(
-                    contains_null=False,
-                    lower_bound=uuid.UUID(int=1).bytes,
-                    upper_bound=uuid.UUID(int=1 << 127).bytes,
+                    contains_null=False, lower_bound=uuid.UUID(int=1).bytes, upper_bound=uuid.UUID(int=1 << 127).bytes
                 ),
             ),
         ),
@@ -190,9 +188,7 @@ def test_manifests_that_were_sorted_and_cut_do_not_overlap(clustered: tuple[list
 
 @given(sorted_and_cut())
 @cases(100)
-def test_an_interval_reaches_no_farther_than_the_partitions(
-    clustered: tuple[list[Type], list[list[tuple[Any, ...]]]],
-):
+def test_an_interval_reaches_no_farther_than_the_partitions(clustered: tuple[list[Type], list[list[tuple[Any, ...]]]]):
     types, pieces = clustered
     for piece in pieces:
         interval = interval_of(types, *piece)

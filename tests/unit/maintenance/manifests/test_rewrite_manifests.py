@@ -13,10 +13,7 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import (
-    OutcomeUnknownError,
-    UnavailableError,
-)
+from icekeep.errors import OutcomeUnknownError, UnavailableError
 from icekeep.events import StepFinished, Warned
 from icekeep.maintenance.manifests import job as plan
 from icekeep.maintenance.manifests.job import rewrite_manifests

@@ -7,12 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.errors import (
-    ExpressionError,
-    NotFoundError,
-    OptionError,
-    UsageError,
-)
+from icekeep.errors import ExpressionError, NotFoundError, OptionError, UsageError
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
 from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
 from icekeep.tables.verbs import update_spec
@@ -30,15 +25,7 @@ from kit.small_manifests import (
     scattered,
     with_deletes,
 )
-from kit.tables import (
-    add,
-    data_file,
-    entries_of,
-    manifests_of,
-    memory_table,
-    raw,
-    stored,
-)
+from kit.tables import add, data_file, entries_of, manifests_of, memory_table, raw, stored
 
 pytestmark = pytest.mark.slow
 

@@ -127,15 +127,7 @@ def test_a_slice_of_records_is_written_as_it_is():
 
 @for_each(
     ("codec", "level"),
-    [
-        ("gzip", None),
-        ("gzip", 1),
-        ("gzip", 9),
-        ("zstd", None),
-        ("zstd", 7),
-        ("snappy", None),
-        ("uncompressed", None),
-    ],
+    [("gzip", None), ("gzip", 1), ("gzip", 9), ("zstd", None), ("zstd", 7), ("snappy", None), ("uncompressed", None)],
 )
 def test_any_codec_and_level_is_read_back(codec: str, level: int | None):
     target, storage = target_of(), MemoryStorage()

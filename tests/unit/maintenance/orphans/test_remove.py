@@ -835,10 +835,7 @@ def test_a_table_with_something_in_its_place_that_a_later_specification_names_is
 def test_what_such_a_key_names_lies_in_the_place_however_it_is_spelled(world, spelled):
     """Files are compared in the same way: whoever names one without its store, or escaped, names it all the same."""
     stray = world.put("x")
-    world.memory.files[world.table.metadata_location] = (
-        json.dumps({**document(world), "later": spelled}).encode(),
-        0,
-    )
+    world.memory.files[world.table.metadata_location] = (json.dumps({**document(world), "later": spelled}).encode(), 0)
     with pytest.raises(SafetyError, match="by the key 'later'"):
         world.run()
     assert stray in world.memory.files

@@ -48,11 +48,7 @@ def with_equality_deletes(lake: Lake) -> Table:
     ],
 )
 def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
-    fill: Callable[[Lake], Table],
-    job: Callable[..., Any],
-    is_pinned: bool,
-    lake: Lake,
-    monkeypatch: pytest.MonkeyPatch,
+    fill: Callable[[Lake], Table], job: Callable[..., Any], is_pinned: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = fill(lake)
     directory = Path(table.metadata.location.removeprefix("file://"))

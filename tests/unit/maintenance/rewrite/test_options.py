@@ -88,8 +88,7 @@ def file_size_options(draw):
     least = draw(st.none() | st.integers(0, target - 1))
     most = draw(st.none() | st.integers(target + 1, 3 * target))
     return file_sizes(
-        RewriteDataFilesOptions(target_file_size_bytes=target, min_file_size_bytes=least, max_file_size_bytes=most),
-        1,
+        RewriteDataFilesOptions(target_file_size_bytes=target, min_file_size_bytes=least, max_file_size_bytes=most), 1
     )
 
 
