@@ -241,6 +241,11 @@ def test_in_the_trash_a_file_keeps_its_name_and_bytes(table):
         assert table.storage.read(moved) == b"x" * one.size_bytes
 
 
+def test_a_file_of_an_allowed_root_has_a_place_in_the_trash_too(table):
+    plan = planned(table, file(), trash_until_ms=99)
+    assert trash_location(plan, "s3a://other/root/x") == f"{plan.directory}/files/_elsewhere/s3/other/root/x"
+
+
 @pytest.mark.parametrize("text", ["false", "FALSE", "no", "0", "", " true"])
 def test_where_garbage_collection_is_not_enabled_nothing_is_deleted(table, text):
     stored(table, file())

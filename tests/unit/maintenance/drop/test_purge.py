@@ -640,6 +640,10 @@ def test_an_approved_plan_without_a_purge_is_a_mistake_and_nothing_is_dropped(ru
     assert (stored(table), is_there(table)) == (before, True)
 
 
+def test_the_plan_of_a_plain_drop_deletes_nothing():
+    assert plan_drop_table(history(), no_spark).deleted_files_count == 0
+
+
 @pytest.mark.parametrize("run", [purged, lambda table: plan_drop_table(table, no_spark, purge=True)])
 def test_files_that_may_be_shared_are_not_purged(run):
     table = commit(history(), ChangeProperties(updates={"gc.enabled": "false"})).table

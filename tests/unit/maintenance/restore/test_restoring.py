@@ -17,6 +17,7 @@ from icekeep.commit.changes.definitions import ChangeStatistics
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
+    InvalidTableError,
     NotFoundError,
     OutcomeUnknownError,
     SafetyError,
@@ -392,6 +393,13 @@ def test_a_tag_that_is_taken_stops_the_restore_before_anything_moves():
         untouched(world),
         pytest.raises(UsageError, match=f"tag 'restored-{world.gone[1]}' exists already, at snapshot {head}"),
     ):
+        world.restore()
+
+
+def test_without_the_metadata_from_before_there_are_no_snapshots_to_restore():
+    world = World()
+    world.storage.delete_many([f"{world.plan.directory}/before.json"])
+    with untouched(world), pytest.raises(InvalidTableError, match=r"its copy of the table's metadata, .* is not there"):
         world.restore()
 
 
