@@ -114,6 +114,14 @@ def test_a_data_file_of_another_format():
     assert numbers(damaged) == []
 
 
+def test_a_column_of_a_wrong_type_is_found():
+    damaged = made(PLAIN, plain())
+    data = plain()
+    replace_rows(damaged, data.set_column(0, data.schema.field(0).with_type(pa.string()), data["id"].cast(pa.string())))
+    [fault] = faults(damaged)
+    assert (fault.number, fault.facts["columns"]) == (403, [1])
+
+
 def test_timestamps_adjusted_to_utc():
     schema = schema_of(
         column(1, "id", LONG), column(2, "at", TIMESTAMP), column(3, "s", ListType(element_id=4, element=TIMESTAMP))
@@ -160,6 +168,13 @@ def test_rows_of_another_partition_are_found(transform):
         plain([*({**row, "kind": kind} for row, kind in zip(ROWS, ("a", "b", "c", "d", "e", "f"), strict=True))]),
     )
     assert 410 in numbers(damaged)
+
+
+def test_columns_without_ids_are_found():
+    damaged = made(PLAIN, plain())
+    bare = pa.schema([pa.field(field.name, field.type) for field in plain().schema])
+    replace_rows(damaged, plain().cast(bare))
+    assert numbers(damaged) == [423]
 
 
 NESTED = schema_of(

@@ -17,9 +17,11 @@ from icekeep.maintenance.check.job import check_totals
 from icekeep.maintenance.check.lists import CheckedTable, read_lists
 from icekeep.maintenance.check.manifests import METRIC_COLUMNS, SUMS, ColumnTypes, check_manifests, check_metrics
 from icekeep.planning.manifests import STORED
+from icekeep.spec.evolution import RemovePartitionField
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.types import INT, LONG, STRING, UNKNOWN, UUID, decimal
 from icekeep.spec.values import value_from_bytes
+from icekeep.tables.verbs import update_spec
 from kit.cases import cases, for_each
 from kit.choices import Choices
 from kit.damager import POSITION_DELETES, Damager
@@ -121,6 +123,15 @@ def test_a_manifest_list_that_is_gone(table):
     assert head.snapshot_id not in found.listed.members
 
 
+def test_a_header_of_another_spec(table):
+    table = update_spec(table, [RemovePartitionField("kind")])
+    damager(table).edit_row(damager(table).rows()[0]["manifest_path"], partition_spec_id=1)
+    tally, found = checked(table)
+    assert numbers(tally) == {210: 1}
+    assert tally.faults(210)[0].detail == "it is of partition spec 0, its manifest list says 1"
+    assert {one.partition_spec_id for one in found.listed.manifests} == {0}
+
+
 def test_partitions_that_lack_a_field(table):
     path = damager(table).rows()[0]["manifest_path"]
 
@@ -136,6 +147,14 @@ def test_partitions_that_lack_a_field(table):
     tally, _ = checked(table)
     assert numbers(tally) == {216: 1}
     assert tally.faults(216)[0].detail == "its partitions lack 'kind' of spec 0"
+
+
+def test_a_delete_file_among_data_files_is_told():
+    table = add(memory_table(), data_file("a"))
+    place = damager(table).entry()
+    damager(table).edit_file(place, file_format="puffin", content=1)
+    tally, _ = checked(table)
+    assert numbers(tally) == {211: 1}
 
 
 @for_each(("lower", "upper", "expected"), [(b"z", b"a", {226: 1}), (b"a", b"z", {}), (b"\xff", b"z", {225: 1})])
@@ -170,6 +189,15 @@ def test_a_total_that_is_no_number_is_told(table):
     table = replace(table, metadata=replace(table.metadata, snapshots=(table.metadata.snapshots[0], last)))
     tally, _ = checked(table)
     assert "total-records 'many' is no number" in tally.faults(215)[0].detail
+
+
+def test_a_sequence_number_of_another_snapshot(table):
+    """Lower, deletes that came before would reach its rows."""
+    newest = max(damager(table).rows(), key=lambda row: row["sequence_number"])
+    damager(table).edit_row(newest["manifest_path"], sequence_number=1, min_sequence_number=1)
+    tally, _ = checked(table)
+    assert tally.faults(208)[0].where == newest["manifest_path"]
+    assert "its sequence number is 1, that of snapshot" in tally.faults(208)[0].detail
 
 
 def test_a_manifest_path_that_is_no_location(table):
