@@ -158,6 +158,17 @@ def test_rows_that_were_deleted_before_the_rewrite_stay_deleted(version, scope):
     assert not faults_of(by.table)
 
 
+def test_files_of_one_rewrite_come_back_together():
+    by = rewritten(filled(), range(12), range(12, 24))
+    before = Rows.of(by.table)
+    lose(by)
+    result = repaired(by)
+    assert Rows.of(by.table) == before
+    assert len(result.mended) == 2
+    assert all("of 1 more lost with it" in one.action for one in result.mended)
+    assert len(data_files(by.table)) == 6
+
+
 def test_each_branch_gets_copies_of_its_own():
     by = compacted(filled(3))
     create_branch(by.table, "other")
@@ -182,6 +193,15 @@ def test_a_loss_that_is_accepted_is_told_apart_from_what_comes_back():
     assert sum((before.scanned - scanned_rows(by.table)).values()) == 1
     # Readers of changes must hear of the row that went.
     assert by.table.metadata.current_snapshot.summary["operation"] == "overwrite"
+
+
+def test_what_comes_back_is_not_lost_though_that_was_accepted():
+    by = compacted(filled())
+    before = Rows.of(by.table)
+    [file] = rewritten_files(by.table)
+    lose(by)
+    assert repaired(by, accept_loss=[file.file_path]).lost_records_count == 0
+    assert Rows.of(by.table) == before
 
 
 def test_files_without_row_ids_come_back_where_the_lost_one_had_none_either():
@@ -310,6 +330,16 @@ def test_deletes_that_might_be_for_the_file_and_are_not_are_no_hindrance():
     [place] = spoiler.entries(POSITION_DELETES)
     # Not every writer says which files a delete file is for.
     spoiler.edit_file(place, referenced_data_file=None, lower_bounds=None, upper_bounds=None)
+    before = Rows.of(by.table)
+    lose(by)
+    repaired(by)
+    assert Rows.of(by.table) == before
+
+
+def test_positions_behind_the_end_of_a_file_delete_nothing():
+    by = filled(3)
+    delete_by_vector(by.table, data_files(by.table)[0].file_path, [1, 1000])
+    compacted(by)
     before = Rows.of(by.table)
     lose(by)
     repaired(by)
@@ -552,6 +582,22 @@ def row_ids_since() -> ByIcekeep:
     return lost(by)
 
 
+def encrypted(which: str) -> ByIcekeep:
+    by = compacted(filled())
+    spoiler = damager(by)
+    if which == "lost":
+        spoiler.edit_file(spoiler.entry(), key_metadata=b"key")
+        return lost(by)
+    rows = spoiler.records(spoiler.metadata()["snapshots"][-2]["manifest-list"])
+
+    def change(entries):
+        entries[0]["data_file"]["key_metadata"] = b"key"
+
+    spoiler.edit_avro(rows[0]["manifest_path"], change)
+    spoiler.edit_row(rows[0]["manifest_path"], manifest_length=len(spoiler.read(rows[0]["manifest_path"])))
+    return lost(by)
+
+
 def manifest_of_before_gone() -> ByIcekeep:
     by = lost(compacted(filled()))
     spoiler = damager(by)
@@ -616,6 +662,11 @@ def test_doubled_files_come_first():
     add_blindly(by.table, file)
     lose(by, file)
     assert "repair faults 212 and 220 first" in refused(by)
+
+
+@pytest.mark.parametrize("which", ["lost", "source"])
+def test_encrypted_files_are_not_copied(which):
+    assert "is encrypted" in refused(encrypted(which))
 
 
 def test_a_store_that_is_out_of_reach_is_no_reason_to_lose_rows(monkeypatch):
