@@ -308,6 +308,13 @@ def test_no_manifest_is_opened_for_a_file_that_metadata_names(world):
     assert not manifests & {*opened}
 
 
+def test_a_filter_for_a_file_that_has_no_rows_is_noted(world):
+    assert (
+        "a filter says something of data files"
+        in told(world, manifests_of(world.table)[0].manifest_path, where="id = 1").notes[0]
+    )
+
+
 def test_a_file_is_found_by_another_spelling_of_its_location(world):
     path = data_files(world.table)[0].file_path
     odd = path.replace("/db/events/", "//db/./x/../events/")
