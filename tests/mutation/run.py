@@ -50,7 +50,7 @@ ROOMS = (
     Room(
         "deletion",
         ("lib/icekeep/maintenance/delete", "lib/icekeep/maintenance/expire", "lib/icekeep/maintenance/drop"),
-        tuple(f"tests/unit/maintenance/{name}" for name in ("deletion", "expiration", "purge", "restoring", "orphans")),
+        tuple(f"tests/unit/maintenance/{name}" for name in ("delete", "expire", "drop", "restore", "orphans")),
     ),
 )
 

@@ -13,7 +13,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -125,35 +125,45 @@ def reaching(
             paths = paths.filter(pa.array(is_one))
         lengths = pc.binary_length(paths)
         paths = paths.cast(pa.binary())
-        if pc.min_max(lengths) != {"min": length, "max": length}:
+        if pc.min_max(lengths).as_py() != {"min": length, "max": length}:
             paths = pc.if_else(pc.less(lengths, length), None, pc.binary_slice(paths, 0, length))
         different = soles.unique()
         return _places_in(different, paths), _places_in(different, soles)
 
+    @cache
+    def whole_paths() -> pa.Array:
+        return data["file_path"].combine_chunks()
+
+    def paths(rows: _Numbers) -> list[str]:
+        # Of one array: taking from many chunks is slow, and is done for each partition.
+        some: list[str] = whole_paths().take(pa.array(rows)).to_pylist()
+        return some
+
     is_equality = ~is_of_positions.to_numpy()
     unpartitioned = [number for number, spec in specs.items() if spec.is_unpartitioned]
     is_named = pc.and_(is_of_positions, pc.is_valid(only))
-    named = only.filter(is_named).unique()
+    encoded = only.filter(is_named).combine_chunks().dictionary_encode()
     files = np.full(len(ordered), SEVERAL_FILES)
-    files[is_named.to_numpy()] = _places_in(named, only.filter(is_named))
-    texts = pa.chunked_array([*data["partition"].chunks, *ordered["partition"].chunks], data["partition"].type).unique()
+    files[is_named.to_numpy()] = encoded.indices.to_numpy()
+    texts, texts_of_deletes = _numbers_of(data["partition"], ordered["partition"])
     spec_ids, spec_ids_of_deletes = data["spec_id"].to_numpy(), ordered["spec_id"].to_numpy()
     runs = match(
         DataColumns(
-            files=_places_in(named, data["file_path"]) if len(named) else np.full(len(data), -1),
-            partitions=_places_in(texts, data["partition"]) << 32 | spec_ids,
+            files=_places_in(encoded.dictionary, data["file_path"]) if len(encoded) else np.full(len(data), -1),
+            partitions=texts << 32 | spec_ids,
             sequence_numbers=data["sequence_number"].to_numpy(),
-            paths=lambda rows: data["file_path"].take(pa.array(rows)).to_pylist(),
+            paths=paths,
         ),
         DeleteColumns(
             files=files,
-            partitions=_places_in(texts, ordered["partition"]) << 32 | spec_ids_of_deletes,
+            partitions=texts_of_deletes << 32 | spec_ids_of_deletes,
             sequence_numbers=ordered["sequence_number"].to_numpy(),
             is_equality=is_equality,
             is_vector=is_vector.to_numpy(),
             is_global=is_equality & np.isin(spec_ids_of_deletes, unpartitioned),
             sole_lengths=pc.fill_null(pc.binary_length(ordered[SOLE_PATH.name]), -1).to_numpy().astype(np.int64),
             beginnings=beginnings,
+            sole_paths=lambda rows: ordered[SOLE_PATH.name].take(pa.array(rows)).to_pylist(),
             paths=lambda rows: ordered["file_path"].take(pa.array(rows)).to_pylist(),
         ),
         max_pairs=max_pairs,
@@ -187,6 +197,14 @@ def _sole_paths(deletes: pa.Table) -> pa.ChunkedArray:
     lower, upper = _path_bounds(deletes)
     is_nameless = pc.and_(pc.equal(deletes["content"], _POSITIONS), pc.is_null(deletes["referenced_data_file"]))
     return pc.if_else(pc.and_(is_nameless, pc.equal(lower, upper)), lower, None).cast(SOLE_PATH.type)
+
+
+def _numbers_of(of_data: pa.ChunkedArray, of_deletes: pa.ChunkedArray) -> tuple[_Numbers, _Numbers]:
+    """Numbers that are equal where the values are, from 0 on in the order of the data."""
+    encoded = pa.chunked_array([*of_data.chunks, *of_deletes.chunks], of_data.type).dictionary_encode()
+    codes = [chunk.indices.to_numpy().astype(np.int64) for chunk in encoded.chunks]
+    numbers = np.concatenate([np.empty(0, np.int64), *codes])
+    return numbers[: len(of_data)], numbers[len(of_data) :]
 
 
 def _places_in(different: pa.Array, values: pa.Array | pa.ChunkedArray) -> _Numbers:

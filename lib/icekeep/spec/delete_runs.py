@@ -20,13 +20,16 @@ from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.collections import PositionSet, of_stretches
-from icekeep.spec.reach import in_another_partition
+from icekeep.spec.reach import encoded_path, in_another_partition, named_range
 
 Numbers = NDArray[np.int64]
 Places = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
 NO_LIMIT = 2**62
+
+_MANY_LENGTHS = 16
+"""Sole paths of more lengths than this are searched for one by one."""
 
 SEVERAL_FILES = -2
 """In `DeleteColumns.files`: the delete file may be for several data files."""
@@ -56,6 +59,7 @@ class DeleteColumns(msgspec.Struct, frozen=True, kw_only=True):
         beginnings: for a length, rows of data files and rows of delete files with a path of this length: numbers of the data
             files' paths up to this length, and of the delete files' paths, that are equal where the bytes are. -1 for a data
             file whose path is shorter, or begins like no delete file's.
+        sole_paths: of some rows with such a path, in UTF-8.
         paths: the paths of some rows.
     """
 
@@ -67,6 +71,7 @@ class DeleteColumns(msgspec.Struct, frozen=True, kw_only=True):
     is_global: Flags
     sole_lengths: Numbers
     beginnings: Callable[[int, Numbers, Numbers], tuple[Numbers, Numbers]]
+    sole_paths: Callable[[Numbers], Sequence[bytes]]
     paths: Callable[[Numbers], Sequence[str]]
 
 
@@ -122,9 +127,11 @@ def match(
     numbers = np.searchsorted(partitions, deletes.partitions)
     is_there = np.append(partitions, np.iinfo(np.int64).min)[numbers] == deletes.partitions
     one_by_one = [_named_pairs(data, deletes)]
-    for pairs in _sole_path_pairs(of_row, np.where(is_there, numbers, -1), deletes, min(max_pairs, max_runs)):
-        if pairs is None:
+    left = min(max_pairs, max_runs)
+    for pairs in _sole_path_pairs(data, of_row, np.where(is_there, numbers, -1), deletes, left):
+        if pairs is None or len(pairs[0]) > left:
             return None
+        left -= len(pairs[0])
         one_by_one.append(pairs)
     rows, singles = (np.concatenate(some) for some in zip(*one_by_one, strict=True))
     is_newer = data.sequence_numbers[rows] <= greatest[singles]
@@ -184,22 +191,45 @@ def _named_pairs(data: DataColumns, deletes: DeleteColumns) -> tuple[Numbers, Nu
 
 
 def _sole_path_pairs(
-    partitions: Numbers, of_deletes: Numbers, deletes: DeleteColumns, max_pairs: int
+    data: DataColumns, partitions: Numbers, of_deletes: Numbers, deletes: DeleteColumns, max_pairs: int
 ) -> Iterator[tuple[Numbers, Numbers] | None]:
     """Pairs of a data file and a delete file of its partition, whose bounds are one path that the data file's begins with.
 
     Some writers cut both bounds, and do not increment the upper one: then they begin many paths, else they are a whole one. The
-    paths of a table have few lengths, and those of a partition fewer. Partitions are numbered from 0; -1 is one without data
-    files. `None` in place of more than `max_pairs`.
+    paths of a table have few lengths, by each of which they are compared at once. Partitions are numbered from 0; -1 is one
+    without data files. `None` in place of more than `max_pairs`.
     """
     count = int(partitions.max(initial=-1)) + 1
-    for length in np.unique(deletes.sole_lengths[(deletes.sole_lengths >= 0) & (of_deletes >= 0)]).tolist():
-        those = np.flatnonzero((deletes.sole_lengths == length) & (of_deletes >= 0))
+    sole = np.flatnonzero((deletes.sole_lengths >= 0) & (of_deletes >= 0))
+    lengths = np.unique(deletes.sole_lengths[sole])
+    if len(lengths) > _MANY_LENGTHS:
+        yield from _searched_pairs(data, partitions, of_deletes, deletes, sole)
+        return
+    for length in lengths.tolist():
+        those = sole[deletes.sole_lengths[sole] == length]
         rows = np.flatnonzero(np.bincount(of_deletes[those], minlength=count)[partitions])
         of_rows, of_those = deletes.beginnings(length, rows, those)
         keys = np.where(of_rows < 0, -1, of_rows * count + partitions[rows])
         pairs = _equal_pairs(keys, of_those * count + of_deletes[those], max_pairs)
         yield None if pairs is None else (rows[pairs[0]], those[pairs[1]])
+
+
+def _searched_pairs(
+    data: DataColumns, partitions: Numbers, of_deletes: Numbers, deletes: DeleteColumns, sole: Numbers
+) -> Iterator[tuple[Numbers, Numbers]]:
+    """The same, where paths have many lengths: those of each partition are sorted and searched."""
+    by_partition, of_sole = np.argsort(partitions, kind="stable"), sole[np.argsort(of_deletes[sole], kind="stable")]
+    numbers, starts = np.unique(of_deletes[of_sole], return_index=True)
+    ordered = partitions[by_partition]
+    for number, those in zip(numbers.tolist(), np.split(of_sole, starts[1:]), strict=True):
+        low, high = np.searchsorted(ordered, (number, number + 1))
+        rows = by_partition[low:high]
+        paths = [*map(encoded_path, data.paths(rows))]
+        order = sorted(range(len(rows)), key=paths.__getitem__)
+        paths = [paths[place] for place in order]
+        rows = rows[order]
+        found = [rows[named_range(paths, (path, path))] for path in deletes.sole_paths(those)]
+        yield np.concatenate(found), np.repeat(those, [*map(len, found)])
 
 
 def _equal_pairs(data: Numbers, deletes: Numbers, max_pairs: int) -> tuple[Numbers, Numbers] | None:

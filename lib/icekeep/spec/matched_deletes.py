@@ -133,6 +133,7 @@ def match_deletes(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
             is_global=np.array([is_global(d.data_file, specs) for d in chosen], np.bool_),
             sole_lengths=np.array([-1 if sole is None else len(sole) for sole in soles], np.int64),
             beginnings=beginnings,
+            sole_paths=lambda places: [path for place in places if (path := soles[place]) is not None],
             paths=lambda rows: [chosen[row].data_file.file_path for row in rows],
         ),
     )

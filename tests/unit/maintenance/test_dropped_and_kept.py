@@ -168,7 +168,7 @@ def test_files_of_a_kept_table_that_is_said_to_be_dead_go_and_its_metadata_stays
     assert kept in lake.memory.files
 
 
-def test_what_a_drop_of_the_table_itself_has_moved_aside_does_not_stop_anything():
+def test_what_a_drop_moved_aside_stops_nothing():
     """It was registered again from a copy."""
     lake = Lake()
     table, kept = lake.keep("a1", "a2")
@@ -182,7 +182,7 @@ def test_what_a_drop_of_the_table_itself_has_moved_aside_does_not_stop_anything(
     assert not lake.memory.files
 
 
-def test_a_purge_under_way_leaves_the_metadata_of_a_table_that_was_kept_in_its_place():
+def test_a_purge_under_way_leaves_a_kept_table():
     """It came there since the purge looked, or the purge was begun by a version that did not look."""
     lake = Lake()
     table, kept = lake.keep("a1")
@@ -215,7 +215,7 @@ def test_a_purge_names_no_version_file_by_the_name_it_had_before_the_drop():
     assert not lake.memory.files
 
 
-def test_what_is_in_the_trash_of_a_kept_table_can_be_restored_after_the_purge_of_a_later_one():
+def test_the_trash_of_a_kept_table_can_be_restored():
     """In a catalog that leaves the metadata where it is."""
     world = ExpiredWorld()
     expired = world.expire(trash=9)

@@ -1,15 +1,20 @@
-"""Files and position deletes are rewritten in partitions of every type, by every transform, and of fields deep in structs."""
+"""Files and deletes are rewritten in partitions of every type and by every transform that is known."""
 
+import gzip
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
+from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.spec.manifests.structs import FileContent
@@ -136,3 +141,28 @@ def test_a_filter_on_a_field_in_a_struct_chooses_its_partitions():
     for where, count in (("a.b.same = 1", 2), ("a.b.same is null and \"x.y\" = '2'", 2), ("`x.y` is null", 2)):
         result = compact(table.refresh(), no_spark, where=where, options={"rewrite-all": "true"})
         assert (result.rewritten_data_files_count, result.added_data_files_count) == (count, 1)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table with two files of one partition, whose metadata calls the transform of its spec by an unknown name."""
+    catalog = open_catalog("local", {"type": "hadoop", "warehouse": str(tmp_path)})
+    catalog.create_namespace(("db",))
+    schema = pa.schema([("id", pa.int64()), ("kind", pa.string())])
+    table = create_table(catalog, "db.t", schema, partition_by=[("kind", "identity")])
+    for number in range(2):
+        table = append(table, pa.table({"id": [number], "kind": ["a"]}, schema=schema))
+    path = Path(table.metadata_location.removeprefix("file://"))
+    data = path.read_bytes()
+    text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    path.write_bytes(text.replace(b'"identity"', b'"zorder[3]"'))
+    return catalog.load("db.t")
+
+
+def test_a_compaction_refuses_before_any_work(table: Table) -> None:
+    before = sorted(info.location for info in table.storage.list(table.metadata.location) if "/data/" in info.location)
+    with pytest.raises(UnsupportedError, match=r"partition spec 0 has a transform that is not known \(zorder\[3\]\)"):
+        compact(table, no_spark, options={"rewrite-all": "true"})
+    after = table.catalog.load("db.t")
+    assert sorted(i.location for i in after.storage.list(table.metadata.location) if "/data/" in i.location) == before
+    assert after.metadata.current_snapshot_id == table.metadata.current_snapshot_id

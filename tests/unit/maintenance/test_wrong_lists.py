@@ -172,7 +172,7 @@ def test_a_list_that_was_cut_short_keeps_the_totals_that_show_it(filled, fault):
 
 
 @for_each("is_missing", [True, False])
-def test_a_list_is_not_taken_for_one_that_was_cut_short_where_it_does_not_say_all_counts(filled, is_missing):
+def test_a_list_without_all_counts_is_not_cut_short(filled, is_missing):
     world = filled.copy()
     world.append(9, month=2)
     snapshot = world.table.metadata.head("main")

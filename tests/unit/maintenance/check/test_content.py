@@ -112,19 +112,6 @@ def test_a_data_file_of_another_format():
     assert numbers(damaged) == []
 
 
-def test_a_wrong_number_of_rows_is_found():
-    damaged = made(PLAIN, plain())
-    damaged.edit_file(damaged.entry(), record_count=5)
-    [fault] = faults(damaged)
-    assert (fault.number, fault.facts["recorded"], fault.facts["found"]) == (402, 5, 6)
-
-
-def test_offsets_at_which_no_row_group_begins_are_found():
-    damaged = made(PLAIN, plain())
-    damaged.edit_file(damaged.entry(), split_offsets=[5])
-    assert numbers(damaged) == [422]
-
-
 def test_a_column_of_a_wrong_type_is_found():
     damaged = made(PLAIN, plain())
     data = plain()

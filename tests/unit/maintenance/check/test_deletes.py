@@ -11,7 +11,6 @@ from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.deletes.read import BATCH_ROWS
 from icekeep.formats.puffin import BLOB_TYPE, PuffinWriter, VectorTarget, frame, write_deletion_vectors
 from icekeep.maintenance.check import by_file, deletes
-from icekeep.maintenance.check.faults import Tally
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.schema import DELETE_FILE_PATH, Schema
 from icekeep.spec.types import LONG, STRING, NestedField
@@ -203,13 +202,6 @@ def test_a_file_that_is_encrypted_is_not_checked():
     assert [gap.why for gap in tally.gaps()] == ["it is encrypted"]
 
 
-def test_position_deletes_that_are_not_there():
-    table = made(2)
-    table = delete_positions(table, [(paths_of(table)[0], 1)])
-    table.storage.delete_many([damager(table).entry(POSITION_DELETES).file["file_path"]])
-    assert checked(table)[0] == []
-
-
 LOW, MIDDLE, HIGH = (f"memory://lake/data/{letter}.parquet" for letter in "bdf")
 
 
@@ -237,10 +229,6 @@ def test_a_path_outside_of_the_bounds(lower, upper, recorded, said):
     assert repr(said) in fault.detail
 
 
-def test_the_path_of_a_file_with_one_is_found():
-    assert one_fault(with_bounds([LOW], MIDDLE.encode(), HIGH.encode())).facts["found"] == LOW
-
-
 @pytest.mark.parametrize(
     ("lower", "upper"),
     [
@@ -260,12 +248,6 @@ def test_the_order_of_java_is_one_too():
     high, low = "memory://lake/\U0001f600", "memory://lake/\uffee"
     for lower, upper in ((high, low), (low, high)):
         assert checked(with_bounds([low, high], lower.encode(), upper.encode()))[0] == []
-
-
-def test_the_data_files_of_the_table_are_named_rightly():
-    table = made(2)
-    paths = sorted(file.file_path for file in data_files(table))
-    assert checked(with_bounds(paths, paths[0].encode(), paths[-1].encode()))[0] == []
 
 
 @pytest.fixture
@@ -339,13 +321,6 @@ def test_a_bitmap_that_cannot_be_read(table):
     assert (fault.number, fault.where) == (414, location)
 
 
-def test_a_count_that_is_not_that_of_the_bitmap(table):
-    place = place_of(table)
-    damager(table).edit_file(place, record_count=7)
-    fault = one_fault(table)
-    assert (fault.number, fault.facts["recorded"], fault.facts["found"]) == (415, 7, 2)
-
-
 @pytest.mark.parametrize("at", [0, -1, -6, -12], ids=["first-magic", "last-magic", "flags", "length"])
 def test_a_footer_that_is_damaged(table, at):
     path = place_of(table).file["file_path"]
@@ -399,14 +374,6 @@ def test_each_vector_of_a_file_is_told_with_its_offset():
     first, second = write_deletion_vectors(table.storage, location, [(one, BitMap64([1, 2])) for one in targets])
     fault = one_fault(with_files(table, deletes=[first, replace(second, record_count=1)]))
     assert fault.facts["content_offset"] == second.content_offset != first.content_offset
-
-
-def test_a_whole_class_is_kept(table):
-    changed(table, 9, b"\xff")
-    _, tally = checked(table)
-    merged = Tally([414])
-    merged.merge(tally)
-    assert len(merged.faults(414)) == 1
 
 
 IDS = schema_of(column(1, "id", LONG, required=True))

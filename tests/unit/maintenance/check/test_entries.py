@@ -46,7 +46,6 @@ from kit.checked_entries import (
     told,
 )
 from kit.deletes import (
-    add_deletes,
     data_files,
     delete_by_vector,
     delete_equal,
@@ -59,7 +58,7 @@ from kit.deletes import (
 from kit.lake import Lake, events
 from kit.runtime import limited, no_spark
 from kit.storage import HookedStorage
-from kit.tables import BY_KIND, add, data_file, entries_of, files, manifests_of, memory_table, set_ref, swap
+from kit.tables import BY_KIND, add, data_file, files, manifests_of, memory_table, set_ref, swap
 
 A, B = files("a", "b")
 
@@ -89,14 +88,6 @@ def test_a_file_in_two_manifests(version: int) -> None:
         (A.file_path, 0, None)
     }
     assert {e["sequence_number"] for e in fault.facts["entries"]} == ({0} if version == 1 else {1, 3})
-
-
-def test_a_file_twice_in_one_manifest_is_doubled() -> None:
-    table = add_blindly(table_of(), data_file("c"), data_file("c"))
-    [fault] = found(table)
-    assert (fault.number, fault.where) == (212, path_of("c"))
-    assert fault.facts["entries_count"] == 2
-    assert len({entry["manifest"] for entry in fault.facts["entries"]}) == 1
 
 
 @pytest.mark.parametrize(("old", "new"), [("/data/", "/./data/"), ("/data/", "//data/"), ("memory:", "MEMORY:")])
@@ -163,13 +154,6 @@ def test_two_vectors_of_one_data_file() -> None:
 def test_vectors_that_name_no_data_file_are_not_of_one() -> None:
     vectors = [deletion_vector(name, "a", referenced_data_file=None) for name in "vw"]
     assert not found(add_blindly(table_of(3), deletes=vectors))
-
-
-def test_a_vector_in_the_place_of_another_is_sound() -> None:
-    table = add_deletes(table_of(3), deletion_vector("v", "a"), named=("a",))
-    old = tuple(entry for entry in entries_of(table) if entry.data_file.content)
-    table = add_deletes(table, deletion_vector("w", "a"), named=("a",), removed_deletes=old)
-    assert not found(table)
 
 
 def test_data_and_deletes() -> None:
@@ -519,12 +503,6 @@ def dangling(table: Table, *deletes: DataFile) -> list[str]:
     faults = all_faults(tally)
     assert {fault.number for fault in faults} <= {214}
     return [fault.where.rpartition("/")[2] for fault in faults]
-
-
-@pytest.mark.parametrize("make", [position_deletes, equality_deletes])
-def test_a_partition_without_data(make) -> None:  # type: ignore[no-untyped-def]
-    here, elsewhere = make("here", partition=("a",)), make("elsewhere", partition=("c",))
-    assert dangling(of_two_partitions(), here, elsewhere) == ["elsewhere"]
 
 
 def test_equality_deletes_reach_older_files_only() -> None:

@@ -1,21 +1,28 @@
-"""The job as a whole: which faults only older snapshots have, and who made them."""
+"""The job as a whole: generated damage is named and nothing else, who made a fault, and how faults are counted and kept."""
 
+import pickle
 from copy import deepcopy
+from functools import cache
+from typing import Any, ClassVar
 
 import pytest
 
+from contracts.job_contract import JobContract
+from icekeep.catalog.base import Catalog
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import MissingFileError
-from icekeep.maintenance.check import by_file
-from icekeep.maintenance.check.faults import CLASSES, FaultId
+from icekeep.errors import MissingFileError, UsageError
+from icekeep.maintenance.check import JOB, by_file
+from icekeep.maintenance.check.faults import CLASSES, MAX_EXAMPLES, MAX_GAPS, Fault, FaultId, Gap, Tally
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from kit.cases import Choices
+from kit.cases import Choices, for_each, scaled, seeds
 from kit.checked_entries import put_files, remove_file
-from kit.damage import DAMAGE, checked, found_in, spoil
+from kit.damage import DAMAGE, IMPLIED, checked, found_in, spoil
 from kit.damager import CannotDamageError, Damager
-from kit.deletes import path_of
+from kit.deletes import data_files, delete_by_vector, path_of
+from kit.job_world import World
+from kit.prose import PAGE, fault_page
 from kit.row_histories import History, in_memory
 from kit.runtime import no_spark
 from kit.tables import EVENTS, add, manifests_of, memory_table, set_ref
@@ -215,3 +222,150 @@ def test_a_manifest_spelled_in_another_way(table):
         ]
     )
     assert only_older(table)[208] is False
+
+
+TABLES = 40
+
+
+@cache
+def _history(number: int) -> History:
+    return History.of(number, in_memory())
+
+
+def table_of(number: int) -> tuple[Catalog, tuple[str, ...]]:
+    """A copy of the table that follows from a number, which may be spoilt."""
+    by = _history(number % TABLES).by
+    return deepcopy(by.catalog), by.identifier
+
+
+@cache
+def found_before(number: int) -> frozenset[int]:
+    """What is found in the table of a number while it is sound."""
+    return frozenset(found_in(checked(*table_of(number))))
+
+
+def damaged(number: int, seed: int, *damage: int) -> tuple[Catalog, tuple[str, ...]] | None:
+    """The table of a seed, spoilt in each way; `None` where it has nothing that could be."""
+    catalog, identifier = table_of(seed)
+    try:
+        spoil(catalog, identifier, seed, number, *damage)
+    except CannotDamageError:
+        return None
+    return catalog, identifier
+
+
+@for_each("seed", seeds(min(TABLES, scaled(100))))
+def test_nothing_is_found_in_a_sound_table(seed):
+    result = checked(*table_of(seed))
+    assert result.faults == ()
+    assert result.not_checked == ()
+    assert found_in(result) <= {214}
+    assert result.status == "sound"
+
+
+def test_earlier_metadata_is_named():
+    catalog, identifier = table_of(1)
+    before = catalog.load(identifier)
+    spoil(catalog, identifier, 1, 101)
+    found = checked(catalog, identifier).sound_metadata
+    logged = [entry.metadata_file for entry in before.metadata.metadata_log]
+    assert [one.metadata_location for one in found] == logged[: -len(found) - 1 : -1]
+    assert found
+
+
+def test_of_a_kind_that_is_asked_for_every_fault_is_told():
+    catalog, identifier = table_of(3)
+    table = catalog.load(identifier)
+    paths = {place.file["file_path"] for place in Damager(catalog, identifier, Choices(1)).entries(0)}
+    assert len(paths) > 1
+    table.storage.delete_many(paths)
+    [found] = check(table, no_spark, all_of=[301]).faults
+    assert {one.where for one in found.examples} >= paths
+    with pytest.raises(
+        UsageError, match=r"^there is no kind of faults 7; give numbers such as 301, `icekeep check` prints"
+    ):
+        check(table, no_spark, all_of=[301, 7])
+
+
+@for_each("number", sorted(DAMAGE), ids=lambda number: CLASSES[number].name)
+def test_what_was_spoilt_is_found_and_named(number):
+    wanted, spoilt = scaled(10), 0
+    for seed in seeds(2 * TABLES):
+        if spoilt == wanted:
+            break
+        if (table := damaged(number, seed)) is None:
+            continue
+        result = checked(*table)
+        found = found_in(result) - (found_before(seed % TABLES) - {number})
+        assert number in found, (seed, found, result.not_checked)
+        assert found - {number} <= IMPLIED.get(number, set()), (seed, result)
+        assert CLASSES[number].is_notice or result.status == "faulty"
+        spoilt += 1
+    assert spoilt >= min(2, wanted)
+
+
+def fault(number, where):
+    return Fault(number=number, where=where, detail="wrong")
+
+
+def test_the_first_faults_by_place_are_kept():
+    tally = Tally()
+    places = [f"{n:05}" for n in range(1000)]
+    for place in reversed(places):
+        tally.add(fault(301, place))
+    assert tally.counts == {301: 1000}
+    assert [one.where for one in tally.faults(301)][:MAX_EXAMPLES] == places[:MAX_EXAMPLES]
+    assert len(tally.faults(301)) <= 10 * MAX_EXAMPLES
+    assert tally.faults(302) == ()
+
+
+def test_what_tasks_found_is_taken_in():
+    driver, task = Tally(), Tally()
+    driver.add(fault(301, "a"))
+    driver.gap("x", "why")
+    task.add(fault(301, "b"))
+    task.add(fault(302, "c"))
+    task.gap("x", "why")
+    task.gap("y", "why")
+    driver.merge(pickle.loads(pickle.dumps(task)))
+    assert driver.counts == {301: 2, 302: 1}
+    assert [one.where for one in driver.faults(301)] == ["a", "b"]
+    assert driver.gaps() == (Gap(what="x", why="why"), Gap(what="y", why="why"))
+    assert driver.gaps_count == 2
+
+
+def test_of_very_many_gaps_the_first_are_kept():
+    tally = Tally()
+    for n in range(2 * MAX_GAPS):
+        tally.gap(f"{n:05}", "why")
+    assert tally.gaps_count == 2 * MAX_GAPS
+    assert len(tally.gaps()) == MAX_GAPS
+
+
+@for_each("one", CLASSES.values(), ids=lambda one: one.name)
+def test_a_class_has_all_its_texts(one):
+    for text in (one.rule, one.readers, one.mend):
+        assert text
+        assert not text.endswith(".")
+        assert "|" not in text
+
+
+def test_the_page_says_what_the_classes_say():
+    """`python -m kit.prose` in `tests/` rewrites it."""
+    assert PAGE.read_text() == fault_page()
+
+
+@pytest.mark.slow
+class TestCheck(JobContract):
+    job = JOB
+    versions = ()
+    told: ClassVar[dict[str, Any]] = {"deep": True}
+
+    @staticmethod
+    def fill(version):
+        world = World(version, [("at", "month")])
+        for number in range(3):
+            world.append(number, month=1 + number % 2)
+        if version == 3:
+            delete_by_vector(world.table, data_files(world.table)[0].file_path, [1])
+        return world

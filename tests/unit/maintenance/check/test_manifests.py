@@ -102,13 +102,6 @@ def test_a_header_that_some_engines_do_not_read_is_told(header, detail):
     assert [fault.detail for fault in tally.faults(234)] == ([] if detail is None else [f"its header has {detail}"])
 
 
-def test_a_list_cut_between_its_rows(table):
-    damager(table).edit_rows(lambda rows: rows.pop())
-    tally, _ = checked(table)
-    assert {215} <= tally.counts.keys() <= {138, 215, 233}
-    assert "may be cut short" in tally.faults(215)[0].detail
-
-
 def test_an_unreadable_manifest(table):
     row = damager(table).rows()[0]
     table.storage.delete_many([row["manifest_path"]])

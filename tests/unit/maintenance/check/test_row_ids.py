@@ -64,12 +64,6 @@ def test_a_row_that_is_there_twice():
     assert (fault.facts["found"], fault.facts["spec_id"]) == (1, 0)
 
 
-def test_two_rows_of_one_file():
-    table = made(3, range(2))
-    fault = one_fault(with_files(table, stored(table, 2, 2, 3)))
-    assert fault.detail.startswith("its row 1 has row id 2, as row 0 of")
-
-
 def test_a_stored_id_that_was_never_given():
     table = made(3, range(5))
     fault = one_fault(with_files(table, stored(table, 77)))
@@ -80,12 +74,6 @@ def _overlapping(table):
     """The second manifest's ids begin within the first's."""
     row = max(damager(table).rows(), key=lambda one: one["first_row_id"])
     damager(table).edit_row(row["manifest_path"], first_row_id=row["first_row_id"] - 2)
-
-
-def test_ranges_that_overlap():
-    table = made(3, range(5), range(5, 10))
-    _overlapping(table)
-    assert one_fault(table).number == 417
 
 
 def test_ranges_that_overlap_where_rows_are_many(by_ranges):
@@ -207,14 +195,6 @@ def test_an_id_that_all_rows_have(monkeypatch):
     own = {(fault.where, fault.facts["other"]) for fault in faults}
     assert {where for where, other in own if where == other}
     assert len({path for pair in own for path in pair}) == 2
-
-
-def test_two_rows_with_each_of_many_ids():
-    table = made(3, range(2))
-    table = with_files(table, stored(table, 2, 3, 4), stored(table, 4, 3, 2))
-    [fault], _ = checked(table)
-    assert fault.number == 417
-    assert fault.where != fault.facts["other"]
 
 
 @for_each("seed", range(20))

@@ -84,7 +84,7 @@ def test_an_approved_removal_of_orphans_finishes_nothing_else(world):
     assert world.remove_orphans().finished_files_count == 7
 
 
-def test_a_plan_with_files_where_the_operator_named_a_root_waits_for_a_run_to_which_it_is_named(world):
+def test_a_plan_waits_for_its_root_to_be_named(world):
     """Whoever may write below the table's location may write a plan that names any root."""
     elsewhere = "memory://lake/elsewhere/x"
     world.memory.create(elsewhere, b"rows x")
@@ -250,7 +250,7 @@ def test_a_run_that_is_at_work_is_to_end_before_its_files_come_back(world, one_b
     assert world.files() == before
 
 
-def test_a_restore_takes_the_trash_from_a_run_that_stood_still_for_too_long(world, one_by_one):
+def test_a_restore_takes_over_a_run_that_stood_still(world, one_by_one):
     """The run stops before its next call, and another restore brings back what it was moving."""
     before = world.files()
     restored = []
@@ -268,7 +268,7 @@ def test_a_restore_takes_the_trash_from_a_run_that_stood_still_for_too_long(worl
     assert world.files() == before
 
 
-def test_a_restore_beside_a_run_that_deletes_for_good_is_to_be_tried_again(world, one_by_one):
+def test_a_restore_beside_a_deletion(world, one_by_one):
     world.expire(options={"grace": "1h"})
     world.pass_days(1)
     refused = []
@@ -303,7 +303,7 @@ def test_a_plan_whose_files_may_still_be_deleted_for_good_does_not_come_back(wor
     assert len(world.table.metadata.snapshots) == 1
 
 
-def test_what_an_earlier_run_left_and_cannot_be_finished_does_not_hide_what_was_expired(world):
+def test_what_an_earlier_run_left_hides_no_expiration(world):
     """An error after the commit said nothing of it."""
     world.expire(options={"grace": "1h"})
     world.pass_days(1)
@@ -328,7 +328,7 @@ class Refusing(OneByOne):
         ]
 
 
-def test_files_of_an_earlier_run_that_cannot_be_deleted_make_a_removal_of_orphans_partial():
+def test_undeletable_files_of_an_earlier_run():
     """The count was dropped, and the status was done."""
     world = ExpiredWorld(Refusing)
     world.expire(options={"grace": "1h"})
@@ -347,7 +347,7 @@ def test_what_another_plan_keeps_is_not_deleted_by_one_that_is_due(world):
     assert world.files() >= before
 
 
-def test_a_restore_beside_a_run_that_deletes_by_another_plan_of_the_same_files_is_to_be_tried_again(world):
+def test_a_restore_beside_a_deletion_by_another_plan(world):
     """The snapshots came back, and that run deleted their files after it."""
     world.expired_twice()
     older = list_restorable(world.table)[1].run
@@ -441,7 +441,7 @@ def test_a_plan_whose_head_cannot_be_removed_is_forgotten_by_a_later_run(trash):
     assert (result.status, world.own()) == ("done", set())
 
 
-def test_files_that_came_back_stay_although_the_head_of_their_plan_could_not_be_removed():
+def test_files_that_came_back_stay_despite_their_head():
     """Where a catalog takes no snapshots back nothing else protects them."""
     world = ExpiredWorld(HoldingHeads)
     before = world.files()
@@ -497,7 +497,7 @@ def test_a_look_that_takes_longer_than_the_claim_deletes_nothing(world, monkeypa
     assert world.files() >= before
 
 
-def test_a_restore_that_is_cut_off_while_the_trash_is_about_to_be_emptied_can_be_done_again(world, monkeypatch):
+def test_a_restore_cut_off_before_the_trash_is_emptied(world, monkeypatch):
     """The head went before the claim was looked at, and with it what keeps the files from being orphans."""
     before = world.files()
     world.expire(trash=3)

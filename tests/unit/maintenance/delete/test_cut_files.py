@@ -126,7 +126,7 @@ def cuts(data: bytes) -> dict[str, int]:
 
 @for_each("kind", ["manifest list", "manifest"])
 @for_each("version", [1, 2, 3])
-def test_what_is_retained_and_cut_at_any_place_stops_the_run_before_anything_goes(version: int, kind: str) -> None:
+def test_what_is_retained_and_cut_stops_the_run(version: int, kind: str) -> None:
     case = Case(version)
     tried = 0
     kept = case.kept(kind)
@@ -174,7 +174,7 @@ def test_what_is_expired_and_cut_costs_nothing_that_is_reachable(version: int, k
 
 
 @pytest.mark.parametrize("kind", ["manifest list", "manifest"])
-def test_what_is_cut_while_others_commit_stops_the_deletion_after_the_commit(kind: str) -> None:
+def test_what_is_cut_while_others_commit(kind: str) -> None:
     """Then the snapshots are gone, and no file is; the next run deletes them once the file is whole again."""
     case = Case(2)
     # The table keeps two snapshots of a branch, so that the present head stays when there is another.

@@ -137,7 +137,7 @@ def test_a_removal_of_orphans_beside_a_restore_leaves_what_that_brings_back(worl
     assert world.files() >= before
 
 
-def test_a_plan_that_a_restore_holds_for_another_is_not_taken_over_by_a_second_restore(world):
+def test_a_plan_that_a_restore_holds_for_another(world):
     """That one ended, the plan was free, and a nightly run deleted what the first restore was bringing back."""
     world.memory.create(data_file("z").file_path, b"z" * 100)
     world.pass_days(4)
@@ -163,7 +163,7 @@ def test_a_plan_that_a_restore_holds_for_another_is_not_taken_over_by_a_second_r
     assert world.data() == ["a", "ab", "b", "c", "z"]
 
 
-def test_a_file_in_the_table_s_places_that_no_snapshot_holds_may_be_deleted_by_another_engine(world):
+def test_a_file_of_no_snapshot_may_go_by_another_engine(world):
     """It expired the snapshot that held the file, and had not come to the file yet; no plan of ours says so."""
     world.memory.create(data_file("x").file_path, b"x" * 100)
     for _ in range(2):
@@ -220,7 +220,7 @@ def test_what_cannot_be_moved_has_its_days_from_when_the_plan_was_finished():
     assert world.data() == ["a", "ab", "b", "c"]
 
 
-def test_snapshots_come_back_by_what_is_left_of_a_plan_of_which_a_file_is_in_use_again():
+def test_snapshots_come_back_by_the_rest_of_a_plan():
     world = ExpiredWorld(TwoBuckets)
     world.storage.dies = True
     with pytest.raises(Killed):
@@ -239,7 +239,7 @@ class NoTrash(OneByOne):
         return [MoveOutcome(source, MoveStatus.IMPOSSIBLE, "another zone") for source, _ in moves]
 
 
-def test_where_nothing_can_be_moved_to_the_trash_the_snapshots_come_back_all_the_same():
+def test_snapshots_come_back_without_any_trash():
     world = ExpiredWorld(NoTrash)
     before = world.files()
     world.expire(trash=3)
@@ -253,7 +253,7 @@ def test_where_nothing_can_be_moved_to_the_trash_the_snapshots_come_back_all_the
     assert (world.data(), world.own()) == (["ab", "c"], set())
 
 
-def test_a_file_that_stayed_in_its_place_has_the_days_of_the_plan_that_is_in_the_trash(world):
+def test_an_unmoved_file_has_the_days_of_its_plan(world):
     """Another plan that named it deleted it for good, on the second of seven days."""
     world.expire(trash=7, options={"grace": "12h"})
     run = plan_of_snapshots(world)
@@ -278,7 +278,7 @@ def test_trash_is_not_emptied_of_what_another_plan_keeps_for_longer(world):
     assert world.restore(younger).restored_snapshots_count == 3
 
 
-def test_a_plan_of_which_some_snapshots_came_back_keeps_the_files_of_the_others(world):
+def test_a_plan_of_which_some_snapshots_came_back(world):
     """It was taken for one that never committed, and forgotten."""
     world.expire(options={"grace": "20d"})
     older = plan_of_snapshots(world)
@@ -308,7 +308,7 @@ def test_a_table_whose_location_is_spelled_anew_has_no_other_plan_of_its_own(wor
     assert world.restore(run).status == "done"
 
 
-def test_what_a_younger_snapshot_kept_from_a_plan_is_needed_by_the_snapshots_of_that_plan(world, monkeypatch):
+def test_what_a_younger_snapshot_kept_from_a_plan(world, monkeypatch):
     """A file was adopted right after the commit, and went with the snapshot that had adopted it: nobody looked for it."""
     real = expiring.ExpirationRun._collected
 
@@ -329,7 +329,7 @@ def test_what_a_younger_snapshot_kept_from_a_plan_is_needed_by_the_snapshots_of_
         world.restore(run)
 
 
-def test_a_file_that_was_in_use_again_for_a_while_stays_with_the_plan_that_names_it(world):
+def test_a_file_in_use_again_for_a_while(world):
     """What was left of the plan named it no more, and a restore did not look for it."""
     world.expire(trash=3, options={"grace": "1h"})
     run = plan_of_snapshots(world)
@@ -360,7 +360,7 @@ class DiesAfter(OneByOne):
         return outcomes
 
 
-def test_a_plan_that_was_cut_off_and_of_which_a_file_is_in_use_again_comes_back_as_one():
+def test_a_plan_cut_off_comes_back_as_one():
     """It was split in two, and each half asked for the other to be restored first."""
     world = ExpiredWorld(DiesAfter)
     world.storage.left = 1
@@ -374,7 +374,7 @@ def test_a_plan_that_was_cut_off_and_of_which_a_file_is_in_use_again_comes_back_
     assert world.data() == ["a", "ab", "b", "c"]
 
 
-def test_trash_is_emptied_though_its_files_lay_outside_what_are_the_table_s_places_by_now(world):
+def test_trash_of_files_outside_the_places_is_emptied(world):
     """The operator named another place when the run was; each night was partial, and nothing came back."""
     stray = file_outside_for_a_while(world)
     world.expire(trash=3, options={"reclaim.roots": "memory://lake/elsewhere"})
@@ -384,7 +384,7 @@ def test_trash_is_emptied_though_its_files_lay_outside_what_are_the_table_s_plac
     assert world.own() == set()
 
 
-def test_a_plan_of_which_a_file_lies_outside_the_table_s_places_by_now_goes_but_for_that(world):
+def test_a_plan_goes_but_for_files_outside_the_places(world):
     """Another table lies in a directory by now that the operator named: the plan was refused as a whole each night."""
     stray = file_outside_for_a_while(world)
     options = {"reclaim.roots": "memory://lake/elsewhere"}
@@ -413,7 +413,7 @@ def test_two_plans_of_one_restore_that_failed_do_not_wait_for_each_other():
     assert (world.data(), world.own()) == (["ab", "c"], set())
 
 
-def test_what_a_restore_moved_back_and_did_not_commit_goes_to_the_trash_again(world):
+def test_what_a_refused_restore_moved_back(world):
     """The plan was forgotten when its days were over, and the files stayed."""
     world.expire(trash=3)
     run = plan_of_snapshots(world)
@@ -456,7 +456,7 @@ def test_of_two_expirations_of_the_same_snapshots_one_deletes_their_files(world,
     assert (world.data(), world.own()) == (["ab", "c"], set())
 
 
-def test_a_plan_that_appears_while_another_run_looks_who_keeps_its_files_is_seen(world, monkeypatch):
+def test_a_plan_that_appears_during_a_look(world, monkeypatch):
     """One plan may take the place of another between the listing of plans and the reading of what is listed."""
     world.expired_twice()
     younger, _ = list_restorable(world.table)
@@ -518,7 +518,7 @@ def test_a_plan_that_begins_to_wait_keeps_its_files(when, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_plans_that_are_carried_out_at_once_do_not_leave_a_file_to_each_other(seed, monkeypatch):
+def test_two_plans_that_are_carried_out_at_once(seed, monkeypatch):
     """The one was not due when the other asked, and the other was at work, so not waiting, when the one did."""
     world = ExpiredWorld()
     for _ in range(seed):

@@ -172,7 +172,7 @@ def test_locations_that_only_look_alike_are_no_overlap(lake, ours, theirs):
 @pytest.mark.parametrize(
     "place", [WAREHOUSE, f"{WAREHOUSE}/db", f"{WAREHOUSE}/db/theirs", f"{WAREHOUSE}/db/theirs/data"]
 )
-def test_a_directory_that_meets_the_location_of_another_table_is_refused_from_both_sides(lake, key, place):
+def test_directories_that_meet_a_location(lake, key, place):
     """Z1: whoever may write a table's properties must not make its maintenance delete elsewhere."""
     ours = lake.put("db.ours", f"{WAREHOUSE}/apart/ours", **{key: place})
     theirs = lake.put("db.theirs")
@@ -184,7 +184,7 @@ def test_a_directory_that_meets_the_location_of_another_table_is_refused_from_bo
 
 @pytest.mark.parametrize("key", ["write__data__path", "write__metadata__path"])
 @pytest.mark.parametrize("theirs", ["memory://lake/files", "memory://lake/files/", "memory://lake/files/x"])
-def test_directories_that_two_tables_share_are_refused_for_nobody_but_who_lists_them(lake, key, theirs):
+def test_shared_directories_stop_who_lists_them(lake, key, theirs):
     """Iceberg's layout for object stores puts files of several tables below one `write.data.path`."""
     tables = [lake.put("db.a", write__data__path="memory://lake/files"), lake.put("db.b", **{key: theirs})]
     lake.put("db.c")
@@ -472,7 +472,7 @@ def test_only_the_directory_that_is_listed_counts_for_who_looks_for_garbage(lake
 
 
 @pytest.mark.parametrize("theirs", [f"{WAREHOUSE}/db/ours/in", "memory:/wh/db/ours/in", "memory:/wh/db/ours/./in/"])
-def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves_them_alone(lake, theirs):
+def test_nested_places_are_left_alone(lake, theirs):
     """Expiration warns, and what lies in the inner table's place is no file of the outer one's."""
     outer = lake.put("db.ours")
     inner = lake.put("db.inner", theirs, write__metadata__path=f"{WAREHOUSE}/meta")
@@ -502,7 +502,7 @@ def test_two_tables_at_one_location_are_refused_for_every_job(lake):
 
 
 @pytest.mark.parametrize("is_found", [True, False])
-def test_a_table_that_cannot_be_loaded_is_judged_by_where_the_catalog_says_that_it_lies(lake, is_found):
+def test_an_unreadable_table_is_judged_by_its_entry(lake, is_found):
     """Another team's table, whose metadata is forbidden or gone."""
     ours, broken = lake.put("db.ours"), lake.put("db.broken")
     lake.reads.inner.delete_many([broken.metadata_location])

@@ -1,7 +1,12 @@
+"""A plan is carried out: what is planned goes and nothing else; and sets of paths, by whatever spelling."""
+
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +15,7 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, SafetyError
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.maintenance.delete import run as deleting
+from icekeep.maintenance.delete.garbage import is_garbage
 from icekeep.maintenance.delete.lease import LEASE_MS, take_lease
 from icekeep.maintenance.delete.locations import deletable_locations
 from icekeep.maintenance.delete.options import ReclaimOptions
@@ -23,26 +29,30 @@ from icekeep.maintenance.delete.plan_file import (
 )
 from icekeep.maintenance.delete.reachable import (
     NO_PATHS,
+    NO_SPELLINGS,
     FileKind,
     FilesOfKind,
     GarbageFile,
+    PathSet,
+    Reached,
+    SpelledPaths,
     garbage_table,
-    refuse_if_gc_is_disabled,
+    named_files,
+    paths_by_prefix,
+    read_reached,
+    union,
 )
 from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
+from icekeep.storage.location_keys import path_keys
 from kit.cases import for_each
 from kit.changes import Recorder
-from kit.runtime import FakeRuntime, with_runtime
+from kit.runtime import FakeRuntime, no_spark, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
-from kit.tables import memory_table
+from kit.tables import add, memory_table
 
 ROOT = "memory://lake/wh/db/events"
 RUN = "run-1"
-
-
-def no_spark():
-    raise AssertionError("Spark has no part in this")
 
 
 @pytest.fixture
@@ -125,15 +135,6 @@ def test_what_is_planned_is_deleted_and_nothing_else(table):
     )
     assert (done.deleted_bytes_count, done.missing_count, done.failed) == (17, 0, ())
     assert left(table) == {one.location for one in kept}
-
-
-def test_files_outside_the_table_are_in_no_plan(table):
-    elsewhere = file(root="memory://lake/wh/db/events2")
-    stored(table, elsewhere)
-    plan = planned(table, elsewhere)
-    assert (plan.files_count, plan.outside_count) == (0, 1)
-    assert counts(carried_out(table, plan)) == {}
-    assert left(table) == {elsewhere.location}
 
 
 def test_what_others_name_goes_before_what_names_it(table):
@@ -255,12 +256,6 @@ def test_where_garbage_collection_is_not_enabled_nothing_is_deleted(table, text)
     assert left(table) == {file().location}
 
 
-@for_each("text", [None, "true", "TRUE", "True"])
-def test_where_it_is_enabled_or_not_spoken_of_nothing_is_refused(text):
-    properties = {} if text is None else {"gc.enabled": text}
-    refuse_if_gc_is_disabled(memory_table(**properties))
-
-
 def test_the_plan_of_another_table_is_not_carried_out(table):
     stored(table, file())
     plan = msgspec.structs.replace(planned(table, file()), table_uuid="another")
@@ -338,10 +333,6 @@ def test_slots_that_come_later_are_used():
     assert max(found) > 500
 
 
-def test_no_time_at_all_is_no_error():
-    assert batches(100, lambda *_: 0) == [4, 8, 16, 32, 40]
-
-
 @pytest.mark.parametrize(("rate", "sizes"), [(1.0, [1] * 5), (2_000.0, [2, 2, 1]), (10_000.0, [5])])
 def test_with_a_limited_speed_a_batch_has_as_many_files_as_that_allows(rate, sizes):
     found = [*deleting.batches_of_parts(parts(5), rate, Clock())]
@@ -357,3 +348,97 @@ def test_tasks_share_a_limited_speed(rate, concurrent, tasks):
     bins, each = deleting.task_bins(rate, parts(40), concurrent, session)
     assert len(bins) == tasks
     assert each == (None if rate is None else rate / tasks)
+
+
+A, B, C = "s3://b/data/a", "s3://b/data/b", "s3://b/data/c"
+
+
+def test_a_file_is_in_the_set_by_whatever_store_and_spelling_it_is_named():
+    stays = PathSet.of([A, "hdfs://nn1:8020/x", "wasbs://c@a.blob.core.windows.net/y", "s3://b/month%3D1/z"])
+    named = ["s3a://b//data/A", "hdfs://ha/x", "abfss://c@a.dfs.core.windows.net/y", "s3://b/month=1/z", C]
+    assert stays.mask(named).tolist() == [True, True, True, True, False]
+
+
+def test_sets_are_joined_cut_and_compared():
+    one, other = PathSet.of([A, B, A]), PathSet.of(pa.chunked_array([[B], [C]]))
+    assert (len(one), len(one | other), len(one & other)) == (2, 3, 1)
+    assert one & other <= one <= union([one, other])
+    assert not one <= other
+    assert (one & PathSet.of([C])).keys.tolist() == NO_PATHS.keys.tolist() == []
+    assert one >= NO_PATHS
+    assert pickle.loads(pickle.dumps(one)).keys.tolist() == one.keys.tolist()
+
+
+def spelled(*locations):
+    return SpelledPaths.of(paths_by_prefix(pa.array(locations, pa.string())))
+
+
+def test_a_set_of_many_stores_is_the_set_of_their_files():
+    stays = spelled(A, "hdfs://nn1/x", "s3a://b/data/b", "/y")
+    assert len(stays.by_prefix) == 3
+    asked = pa.array([B, "hdfs://other/x", "gs://b/y", C])
+    assert stays.paths.mask(asked).tolist() == [True, True, True, False]
+    assert stays.split_by_spelling(asked, path_keys(asked))[0].tolist() == [True, True, True, False]
+    assert len(spelled().paths) == 0
+
+
+@for_each(
+    ("asked", "kept", "told"),
+    [
+        ("hdfs://nn1/x", ["hdfs://ha/x"], "hdfs://ha/x"),
+        ("hdfs://nn1/x", ["hdfs://ha/x", "hdfs://nn1/y"], "hdfs://ha/x"),
+        ("hdfs://nn1/x", ["hdfs://ha/x", "hdfs://NN1:8020//x"], None),
+        ("hdfs://nn1/x", ["hdfs://ha/x", "hdfs:/x"], None),
+        ("hdfs:///x", ["hdfs://ha/x"], None),
+        ("s3a://b/x", ["s3://b/x"], None),
+        ("s3a://b/x", ["s3://b2/x"], "s3://b2/x"),
+    ],
+)
+def test_what_is_in_the_set_by_another_store_only_is_told(asked, kept, told):
+    files = pa.array([asked, "hdfs://nn1/z", asked])
+    is_in, found = spelled(*kept).split_by_spelling(files, path_keys(files))
+    assert is_in.tolist() == [True, False, True]
+    assert [(one.location, one.kept) for one in found.examples] == [(asked, told)] * (2 if told else 0)
+    assert len(found) == (1 if told else 0)
+
+
+def test_of_many_spellings_the_first_are_told():
+    stays = spelled(*(f"hdfs://a/{number}" for number in range(30)))
+    files = pa.array([f"hdfs://b/{number}" for number in range(30)])
+    _, found = stays.split_by_spelling(files, path_keys(files))
+    assert (len(found), len(found.examples)) == (30, 10)
+    assert (len(found | NO_SPELLINGS), len(found | found), len((found | found).examples)) == (30, 30, 10)
+
+
+def test_nothing_is_in_no_set():
+    assert NO_PATHS.mask([A]).tolist() == [False]
+    assert PathSet.of([A]).mask([]).tolist() == []
+    assert len(union([])) == 0
+
+
+@pytest.mark.parametrize("spelling", ["memory://lake/wh/{}", "memory://other/WH/{}"])
+def test_a_file_that_is_retained_by_name_under_another_store_stays(spelling):
+    named = named_files({}, [], [], ["memory://lake/wh/metadata/v1.metadata.json"])
+    retained = Reached(metadata=memory_table().metadata, storage=MemoryStorage(), manifests=(), named=named)
+    locations = [spelling.format(name) for name in ("metadata/v1.metadata.json", "metadata/v2.metadata.json")]
+    files = garbage_table(GarbageFile(FileKind.METADATA, location) for location in locations)
+    assert is_garbage(files, retained, no_spark).tolist() == [False, True]
+
+
+def test_what_was_seen_is_not_read_again_and_is_named_all_the_same():
+    first = add(memory_table(), "a")
+    table = add(first, "b")
+
+    def read(table, **since):
+        return read_reached(
+            table.metadata, table.metadata_location, table.storage, no_spark, trust_manifest_list=False, **since
+        )
+
+    whole, before = read(table), read(first)
+    newly = read(table, since=before.seen)
+    assert [m.added_snapshot_id for m in newly.manifests] == [table.metadata.current_snapshot_id]
+    assert newly.seen.lists == whole.seen.lists
+    assert np.array_equal(newly.seen.manifest_keys, whole.seen.manifest_keys)
+    assert read(table, since=newly.seen).manifests == ()
+    lists = [snapshot.manifest_list for snapshot in table.metadata.snapshots]
+    assert newly.named_paths.paths.mask(lists).all()

@@ -154,7 +154,7 @@ def test_a_catalog_that_tells_all_pointers_is_asked_by_each_job_for_them():
 
 @pytest.mark.parametrize("shares", [True, False])
 @pytest.mark.parametrize("call", ["list_pointers", "list_namespaces", "list_tables"])
-def test_a_catalog_that_is_out_of_reach_for_a_moment_is_no_catalog_without_tables(monkeypatch, call, shares):
+def test_a_catalog_out_of_reach_for_a_moment(monkeypatch, call, shares):
     catalog = AtOnce() if call == "list_pointers" else Asked()
     table = catalog.put("db.t0", places(0))
     catalog.put("db.inner", f"{places(0)}/data/x")
@@ -188,7 +188,7 @@ def test_what_stands_in_the_way_is_refused_as_without_sharing(catalog, tables):
     assert [bool(one) for one in outcomes[0]] == [False, False, True, False, False, False]
 
 
-def test_a_table_that_the_look_has_not_seen_and_a_catalog_that_does_not_list_are_looked_at_alone(catalog, tables):
+def test_what_a_look_has_not_seen_is_looked_at_alone(catalog, tables):
     looks = SharedLooks()
     with sharing(looks):
         neighbours(tables[0])

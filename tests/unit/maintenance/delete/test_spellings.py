@@ -81,7 +81,7 @@ def test_a_file_that_is_retained_by_another_name_does_not_expire(world, spelling
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_file_that_came_back_by_another_name_is_kept_by_whoever_finishes_a_plan(world, spelling):
+def test_a_later_run_keeps_a_file_back_by_another_name(world, spelling):
     world.expire(options={"grace": "1h"})
     world.adopt_as(spelling)
     world.pass_days(1)
@@ -184,7 +184,7 @@ def test_of_spellings_that_are_certain_nothing_is_said(world, spelling):
 
 
 @pytest.mark.parametrize("location", ["", "metadata/v1.metadata.json", "s3:metadata/v1.metadata.json"])
-def test_a_log_that_names_no_location_keeps_nothing_from_expiring_and_every_orphan(world, location):
+def test_a_log_that_names_no_location(world, location):
     """It leads to no file that could be opened; but nobody knows of which file it should tell."""
     entry = MetadataLogEntry(timestamp_ms=0, metadata_file=location)
     odd = replace(world.table.metadata, metadata_log=(entry, *world.table.metadata.metadata_log))
@@ -219,7 +219,7 @@ def test_a_file_that_the_table_leads_to_in_the_trash_is_not_deleted_there(world)
     assert any(f"in the trash, where they lie, {trashed!r} among them" in told for told in world.warnings())
 
 
-def test_a_file_that_is_added_in_the_trash_while_it_is_emptied_is_not_deleted_there(world, monkeypatch):
+def test_a_file_added_in_the_trash_while_it_is_emptied(world, monkeypatch):
     monkeypatch.setattr(deleting, "CALL_FILES", 1)
     world.expire(trash=3)
     [trashed] = [at for at in world.memory.files if at.endswith("/files/data/b")]

@@ -147,7 +147,7 @@ def test_a_data_path_in_another_table_makes_none_of_its_files_garbage(lake):
 
 
 @for_each("names", [None, "shared", "above"])
-def test_in_a_data_path_that_tables_share_files_stay_unless_the_operator_names_it(lake, names):
+def test_files_in_a_shared_data_path_stay(lake, names):
     shared = f"{lake.root}-shared/data"
     victim, owner = (lake.table(name, name, write__data__path=shared) for name in ("victim", "owner"))
     lake.left(owner, f"{shared}/victim", f"{shared}/x")
@@ -386,10 +386,7 @@ def test_what_dead_runs_have_left_is_not_looked_for_behind_links(lake, linked):
     assert lake.found(lake.root) == before
 
 
-@for_each(
-    "how",
-    ["metadata path", "location", "location and uuid", "link", "registered twice"],
-)
+@for_each("how", ["metadata path", "location", "location and uuid", "link", "registered twice"])
 def test_no_commit_deletes_metadata_of_another_table(lake, how):
     name = how.replace(" ", "-")
     victim = lake.table(f"victim-{name}", "a")
@@ -479,7 +476,7 @@ def test_rows_of_another_table_are_not_rewritten_into_this_one(lake, how):
 
 @for_each("where", ["location", "elsewhere"])
 @for_each("claim", ["itself", "inner", "link"])
-def test_a_data_path_that_another_table_names_keeps_no_table_from_being_compacted(lake, where, claim):
+def test_a_shared_data_path_stops_no_compaction(lake, where, claim):
     name = f"{where}-{claim}"
     data = f"{lake.root}-objects/{name}"
     table = lake.table(name, "in/a", "in/b", **({"write__data__path": data} if where == "elsewhere" else {}))
@@ -503,7 +500,7 @@ def test_a_data_path_in_another_table_s_location_gives_none_of_its_rows(lake, de
 
 
 @for_each("suffix", ["", "-0b5f"])
-def test_no_catalog_is_asked_for_places_of_files_below_a_location_with_the_table_s_name(lake, monkeypatch, suffix):
+def test_files_below_a_location_ask_no_catalog(lake, monkeypatch, suffix):
     table = lake.table(f"own{suffix}", "a", "b", location=f"file://{lake.directory}/far/own{suffix}")
     asked = ("default_location", "list_pointers", "list_namespaces", "list_tables")
     for method in asked:
@@ -531,7 +528,7 @@ def test_files_of_the_table_s_own_are_rewritten_wherever_no_other_table_lies(lak
     assert plan_compact(table, no_spark, options={"min-input-files": "2"}).rewritten_data_files_count == 2
 
 
-def test_a_purge_that_was_cut_off_is_finished_only_for_a_table_beside_its_plan(lake):
+def test_a_purge_is_finished_only_beside_its_plan(lake):
     """Where the catalog tells no warehouse, plans of purges lie beside tables, where an owner may write."""
     lake.catalog.warehouse = None
     owner = lake.table("owner", location=f"{lake.root}/db/owner/inner")

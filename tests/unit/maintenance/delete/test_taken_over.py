@@ -1,4 +1,4 @@
-"""Plans that a restore takes from a run that stood still for longer than its claim lasts: its calls take effect after that."""
+"""Plans taken over by a restore, and moves to the trash that were cut off: calls take effect after that."""
 
 from collections.abc import Callable
 from threading import Event, Thread
@@ -97,7 +97,7 @@ def test_where_the_mark_of_a_plan_cannot_be_removed_nothing_is_moved_back():
     assert world.data() == ["ab", "c"]
 
 
-def test_a_second_restore_knows_too_that_a_call_of_the_run_before_may_be_under_way(world):
+def test_a_second_restore_knows_of_a_call_under_way(world):
     """It forgot the plan, and what the call moved to the trash after that was swept as a dead run's."""
 
     def restore_twice() -> None:
@@ -117,7 +117,7 @@ def test_a_second_restore_knows_too_that_a_call_of_the_run_before_may_be_under_w
     assert world.data() == ["a", "ab", "b", "c"]
 
 
-def test_a_restore_says_that_a_run_may_be_at_work_on_another_plan_of_its_files(world):
+def test_a_restore_says_that_another_plan_is_at_work(world):
     """That moved them to its own trash after the snapshots were back."""
     world.expire(options={"grace": "1d"})
     older = list_restorable(world.table)[0].run
@@ -134,7 +134,7 @@ def test_a_restore_says_that_a_run_may_be_at_work_on_another_plan_of_its_files(w
     assert restored[0].note == f"a call of run '{younger}' may still move files to the trash: {again}"
 
 
-def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_left_alone(world, monkeypatch):
+def test_a_restore_that_ends_unknown_before_a_claim(world, monkeypatch):
     """The run had looked before, deleted the files for good, and then the commit landed."""
     world.expire(options={"grace": "1h"})
     world.pass_days(0.5)
@@ -158,7 +158,7 @@ def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_l
     assert (len(world.table.metadata.snapshots), world.data()) == (4, ["a", "ab", "b", "c"])
 
 
-def test_a_claim_that_its_thread_follows_at_once_begins_a_deletion_all_the_same(world, monkeypatch):
+def test_a_claim_that_its_thread_follows_at_once(world, monkeypatch):
     """The number was read after the thread had moved it on: the claim looked lost, and the plan could not come back."""
     real, begun, claimed = claims._create, claims.PlanLease.begin_deleting, []
 
@@ -190,7 +190,7 @@ def test_a_plan_whose_commit_is_still_to_come_is_none_to_be_restored(world):
 
 
 @pytest.mark.parametrize("grace", ["1d", "3d"])
-def test_a_path_that_comes_and_goes_each_night_does_not_keep_the_plans_of_earlier_nights(world, grace):
+def test_a_path_that_comes_and_goes_each_night(world, grace):
     """Each waited for the next one, for ever."""
     for night in range(12):
         names = ("same", f"night-{night:02}")
@@ -294,7 +294,7 @@ def test_a_run_that_ends_right_after_its_claim_does_not_hide_the_restore(dies, m
 
 
 @pytest.mark.slow
-def test_the_mark_of_an_overtaken_run_does_not_count_after_a_run_that_failed_between():
+def test_the_mark_of_an_overtaken_run():
     """It counted again: the trash was emptied of nothing, the plan forgotten, and its files were nobody's."""
     world = ExpiredWorld()
     go_on = held_before_its_mark(world)
@@ -318,3 +318,116 @@ def test_the_mark_of_an_overtaken_run_does_not_count_after_a_run_that_failed_bet
         world.pass_days(1)
         world.finish(trash=3)
     assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
+class _ZCannotMove(OneByOne):
+    def move_many(self, moves):
+        outcomes = []
+        for move in moves:
+            is_denied = move[0].endswith("/data/z") and "/.icekeep/" not in move[0]
+            outcomes += [MoveOutcome(move[0], MoveStatus.FAILED, "denied")] if is_denied else super().move_many([move])
+        return outcomes
+
+
+def killed(world):
+    def die():
+        raise Killed
+
+    world.once(die, "move_many", "/data/z")
+    with pytest.raises(Killed):
+        world.remove_orphans(trash=3)
+
+
+def failed(world):
+    assert world.remove_orphans(trash=3).status == "partial"
+
+
+@pytest.mark.parametrize(("storage", "cut_off"), [(OneByOne, killed), (_ZCannotMove, failed)])
+def test_a_file_in_the_trash_that_the_table_leads_to_again_stays_there(storage, cut_off):
+    """Its plan was forgotten, since all of its files were in use, and the only copy was swept as left by a dead run."""
+    world = ExpiredWorld(storage)
+    world.leave("y", "z")
+    cut_off(world)
+    world.adopt("y", "z")
+    world.pass_a_lease()
+    world.pass_days(2)
+    for _ in range(3):
+        assert world.finish(trash=3).kept_again_files_count == 2
+        world.pass_days(2)
+    assert "icekeep restore --table local.db." in world.heard.warnings[-1]
+    assert world.restore().status == "done"
+    assert {"y", "z"} <= {*world.data()}
+    assert world.own() == set()
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_restore_that_was_refused_changes_nothing_of_a_plan(is_refused):
+    """It made the mark "done" void, so that the plan was carried out anew and failed each night."""
+    world = ExpiredWorld()
+    world.leave("z")
+    assert world.remove_orphans(trash=3).status == "done"
+    world.memory.create(data_file("z").file_path, b"another")
+    if is_refused:
+        with pytest.raises(SafetyError, match="in use again"):
+            world.restore()
+    world.pass_days(3.1)
+    done = world.finish(trash=3)
+    assert (done.status, done.emptied_trash_files_count, world.own()) == ("done", 1, set())
+    assert "z" in world.data()
+
+
+def test_what_lies_at_the_path_of_a_file_in_the_trash_stays_and_the_plan_ends():
+    world = ExpiredWorld()
+    world.leave("z")
+
+    def die():
+        raise Killed
+
+    world.once(die, "create", "done.json")
+    with pytest.raises(Killed):
+        world.remove_orphans(trash=3)
+    world.memory.create(data_file("z").file_path, b"another")
+    world.pass_a_lease()
+    assert world.finish(trash=3).status == "done"
+    assert world.heard.warnings[-1].endswith("or another file with the same path is in the trash already")
+    world.pass_days(3.1)
+    assert world.finish(trash=3).emptied_trash_files_count == 1
+    assert (world.own(), "z" in world.data()) == (set(), True)
+
+
+def test_a_path_that_the_table_uses_again_does_not_keep_the_rest_of_a_plan():
+    world = ExpiredWorld()
+    world.leave("w", "x", "y")
+
+    def die():
+        raise Killed
+
+    world.once(die, "move_many", "/data/x")
+    with pytest.raises(Killed):
+        world.remove_orphans(trash=3)
+    world.memory.create(data_file("w").file_path, b"another".ljust(100))
+    world.adopt("w")
+    world.pass_a_lease()
+    assert world.finish(trash=3).finished_files_count == 2
+    assert "w" in world.data()
+    assert not {"x", "y"} & {*world.data()}
+
+
+def test_a_trash_that_cannot_be_emptied_keeps_its_plan():
+    class Denied(OneByOne):
+        is_denied = True
+
+        def delete_many(self, locations):
+            locations = [*locations]
+            refused = [at for at in locations if self.is_denied and "/files/" in at]
+            answers = self.inner.delete_many([at for at in locations if at not in refused])
+            return [*answers, *(DeleteOutcome(at, DeleteStatus.FAILED, "denied") for at in refused)]
+
+    world = ExpiredWorld(Denied)
+    world.leave("z")
+    world.remove_orphans(trash=3)
+    world.pass_days(3.1)
+    assert world.finish(trash=3).failed_files_count == 1
+    world.storage.is_denied = False
+    assert world.finish(trash=3).emptied_trash_files_count == 1
+    assert world.own() == set()

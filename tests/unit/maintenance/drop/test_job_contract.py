@@ -1,12 +1,15 @@
-"""What every job must do, of `drop --purge`: there is no second run, but the purge of another table finishes this one."""
+"""What every job must do, of `drop --purge` and its written plans: the purge of another table finishes one that was cut off."""
 
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from contracts.job_contract import JobContract
+from contracts.plan_contract import PlanContract
 from icekeep.maintenance.drop import JOB
 from icekeep.maintenance.drop.job import drop_table
+from icekeep.maintenance.plans import read_plan_file
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import append, create_table
 from kit.job_world import EVENTS, Fault, Killed, World
@@ -67,3 +70,35 @@ class TestDrop(JobContract):
 def files_of_the_table(world: World) -> list[str]:
     """What is left of it."""
     return [at for at in world.memory.files if "/db/events/" in at]
+
+
+class TestPlan(PlanContract):
+    contract = TestDrop
+    may_append = False
+
+    def check_cut_off(self, world: World, done: World, before: World, told: str) -> None:
+        """Once the catalog has forgotten the table the files that are left are for the next purge."""
+        assert world.pointer() is None, told
+        if files_of_the_table(world):
+            TestDrop.run_again(world)
+        assert files_of_the_table(world) == [], told
+
+    def test_the_file_names_the_table_and_its_version(self, path: Path) -> None:
+        world = self._filled()
+        location = world.table.metadata_location
+        self.write(world, path)
+        (first, *others) = read_plan_file(str(path)).lines()
+        assert (first.do, first.kind, first.name, first.state) == ("drop", "table", "db.events", location)
+        assert {line.do for line in others} == {"delete"}
+
+    def test_without_a_purge_no_file_goes(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path, purge=False)
+        moved = world.copy()
+        files = set(world.memory.files)
+        assert self.apply(world, path).result.is_purged is False
+        assert world.pointer() is None
+        assert set(world.memory.files) == files
+        assert "carried out before, or somebody else dropped the table" in str(self.apply(world, path).applied_before)
+        moved.append(9)
+        self.refused(moved, path, "its metadata is in .* now, and was in .* came snapshot")

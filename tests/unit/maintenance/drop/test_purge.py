@@ -28,7 +28,6 @@ from icekeep.maintenance.delete.locations import forget_locations
 from icekeep.maintenance.delete.reachable import FileKind
 from icekeep.maintenance.drop.history import read_history
 from icekeep.maintenance.drop.job import drop_table, exact_drop_table, plan_drop_table
-from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.register import register_table
 from icekeep.maintenance.restore.job import list_restorable
 from icekeep.spec.manifests.structs import FileContent
@@ -125,20 +124,6 @@ def test_a_purge_takes_files_of_each_kind_and_of_snapshots_that_nothing_names(ma
     assert stored(table) == set()
 
 
-def test_what_lies_in_the_trash_goes_too():
-    table = history()
-    expire_snapshots(
-        with_runtime(table, FakeRuntime()),
-        no_spark,
-        older_than=table.catalog.runtime.now_ms() + 1,
-        retain_last=1,
-        trash=3,
-    )
-    assert [location for location in stored(table) if "/trash/" in location]
-    purged(table.catalog.load(table.identifier))
-    assert stored(table) == set()
-
-
 def long_history(versions):
     """A table of a hundred snapshots, and so many versions of its metadata, each of which names the one before it."""
     table = add(memory_table(), "a")
@@ -174,7 +159,7 @@ def test_what_is_held_of_the_history_does_not_grow_with_its_versions():
     assert peak_of_more < peak + 500_000
 
 
-def test_metadata_of_the_history_leads_to_what_the_newest_does_not_name_any_more():
+def test_metadata_of_the_history_is_read():
     table = history(write__metadata__previous_versions_max="1")
     locations = {location for location in stored(table) if location.endswith(".metadata.json")}
     assert len(locations) == 4
@@ -193,7 +178,7 @@ def test_a_log_that_names_no_location_stands_in_nobody_s_way():
 
 
 @pytest.mark.slow
-def test_files_that_wait_for_their_deletion_go_with_a_table_whose_metadata_names_them_no_more():
+def test_waiting_files_go_with_their_table():
     """Metadata from before the expiration had left the log; the plan was the only list of them, and went without them."""
     world = ExpiredWorld()
     short = {"write.metadata.previous-versions-max": "2", "write.metadata.delete-after-commit.enabled": "true"}
@@ -245,7 +230,7 @@ def test_what_lies_at_the_path_of_a_file_in_the_trash_is_somebody_elses():
 
 
 @pytest.mark.slow
-def test_a_table_that_comes_back_at_the_end_of_its_purge_keeps_what_waits_in_its_trash():
+def test_a_table_that_comes_back_keeps_its_trash():
     """What icekeep keeps of a table went without a look at the catalog."""
     world = ExpiredWorld()
     world.expire(trash=3)
@@ -264,7 +249,7 @@ def test_a_table_that_comes_back_at_the_end_of_its_purge_keeps_what_waits_in_its
 
 
 @pytest.mark.slow
-def test_a_purge_whose_table_s_trash_cannot_be_deleted_is_finished_by_the_next():
+def test_a_purge_whose_trash_cannot_be_deleted():
     class Denied(OneByOne):
         is_denied = True
 
@@ -394,7 +379,7 @@ def test_the_next_purge_finishes_one_that_was_killed():
     assert stored(table) == set()
 
 
-def test_a_killed_purge_with_a_root_that_is_not_named_waits_for_a_purge_to_which_it_is():
+def test_a_killed_purge_waits_for_its_root_to_be_named():
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     root = "memory://lake/elsewhere"
     elsewhere = f"{root}/x/ab"
@@ -429,7 +414,7 @@ def test_a_killed_purge_is_not_finished_where_a_table_lies_by_now():
 
 
 @pytest.mark.parametrize("lands", [False, True])
-def test_a_purge_that_died_in_the_drop_is_not_finished_by_another_catalog_in_which_the_table_lives(lands):
+def test_another_catalog_does_not_finish_a_purge(lands):
     """Two catalogs over one warehouse."""
     first = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(first)
@@ -443,7 +428,7 @@ def test_a_purge_that_died_in_the_drop_is_not_finished_by_another_catalog_in_whi
     assert second.load(EVENTS).metadata == table.metadata
 
 
-def test_a_purge_that_died_before_its_drop_says_so_is_not_finished_where_the_table_is_gone_from_the_catalog():
+def test_a_purge_that_died_before_its_drop_stays():
     """Later dropped without purge, to be registered in another catalog."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(catalog)
@@ -471,7 +456,7 @@ def test_a_purge_that_never_dropped_its_table_is_forgotten_after_a_day():
     assert catalog.load(EVENTS).metadata == table.metadata
 
 
-def test_a_purge_that_died_is_not_finished_by_one_who_may_not_list_every_namespace():
+def test_a_purge_is_not_finished_without_all_namespaces():
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = killed_purge(catalog, "/data/ab")
     time_passes(catalog)
@@ -485,7 +470,7 @@ def test_a_purge_that_died_is_not_finished_by_one_who_may_not_list_every_namespa
 @for_each(
     "name", ["00004-a.metadata.json", "00004-a.gz.metadata.json", "00004-a.metadata.json.gz", "v4.metadata.json.gz"]
 )
-def test_a_purge_that_died_is_not_finished_where_the_table_lives_on_elsewhere(name):
+def test_a_purge_is_not_finished_where_the_table_lives_on(name):
     """Its owner has registered it in another catalog since, where somebody commits to it."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = killed_purge(catalog, "/data/ab")
@@ -617,7 +602,7 @@ def test_a_purge_that_cannot_go_on_after_the_drop_says_what_is_done(error, probl
     assert stored(table) == set()
 
 
-def test_a_purge_that_cannot_say_that_the_table_is_dropped_deletes_its_files_all_the_same():
+def test_a_purge_that_cannot_mark_the_drop():
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table, heard = history(catalog), Recorder()
 
@@ -674,15 +659,6 @@ def test_imported_files_stay_with_whom_they_belong_to():
     table = add(table, imported)
     assert purged(table).kept_outside_files_count == 1
     assert stored(table) == {imported.file_path}
-
-
-def test_a_neighbour_that_cannot_be_loaded_stops_a_purge():
-    catalog = MemoryCatalog()
-    table, other = history(catalog), another(catalog)
-    catalog.storage.delete_many([other.metadata_location])
-    with pytest.raises(SafetyError, match=r"db\.other"):
-        purged(table)
-    assert is_there(table)
 
 
 @pytest.mark.slow
@@ -878,7 +854,7 @@ def test_what_a_server_left_outside_of_the_location_is_told():
     assert stored(table) == {f"{outside}/far"}
 
 
-def test_a_purge_that_no_other_finishes_says_before_its_drop_how_it_is_finished():
+def test_a_purge_says_before_its_drop_how_it_is_finished():
     """Killed after the drop it was known to nobody."""
     table, heard = history(), Recorder()
     storage = TableCredentials(table.catalog.storage)
@@ -920,7 +896,7 @@ def test_a_purge_whose_credentials_end_says_how_it_is_finished_and_is_then():
 
 
 @for_each("name", ["plan.json", "files-named-0000.jsonl", "claims/000001.json"])
-def test_a_purge_that_finds_another_s_files_where_its_plan_was_to_lie_leaves_them(name):
+def test_a_purge_leaves_files_in_the_place_of_its_plan(name):
     table = history()
     catalog = table.catalog
     directory = f"{WAREHOUSE}/.icekeep/purges"
@@ -947,7 +923,7 @@ def test_a_purge_that_finds_another_s_files_where_its_plan_was_to_lie_leaves_the
     assert [at for at in stored(table) if at.startswith(directory) and at.endswith(f"/{name}")]
 
 
-def test_what_a_purge_has_left_that_was_killed_before_its_plan_was_whole_goes_after_a_day():
+def test_what_a_purge_killed_while_planning_left():
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(catalog)
     before = stored(table)
@@ -964,7 +940,7 @@ def test_what_a_purge_has_left_that_was_killed_before_its_plan_was_whole_goes_af
     assert stored(table) == before | {younger}
 
 
-def test_where_it_is_not_known_whether_the_table_is_gone_no_file_goes_and_the_plan_waits():
+def test_a_drop_of_unknown_outcome_deletes_nothing():
     table = history()
 
     def vanish(identifier, **meant):
@@ -1043,7 +1019,7 @@ def test_checksums_of_hadoop_move_aside_with_the_versions_of_a_table_and_back(tm
     assert found == {*names, ".v1.metadata.json.crc", ".v2.metadata.json.crc"}
 
 
-def test_a_drop_that_ends_before_a_checksum_has_moved_leaves_the_table_and_none_without_its_file(tmp_path):
+def test_a_drop_that_ends_before_a_checksum_moved(tmp_path):
     """Hadoop would refuse the next table's version of that name, and the table would be gone, though its drop failed."""
 
     def fail(operation, location):

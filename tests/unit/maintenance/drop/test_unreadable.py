@@ -11,14 +11,7 @@ import pytest
 
 from icekeep import cli
 from icekeep.catalog.base import Pointer
-from icekeep.errors import (
-    ConflictError,
-    InvalidTableError,
-    MissingFileError,
-    NotFoundError,
-    SafetyError,
-    UsageError,
-)
+from icekeep.errors import ConflictError, InvalidTableError, MissingFileError, NotFoundError, SafetyError, UsageError
 from icekeep.maintenance.drop.job import drop_unreadable, plan_drop_unreadable
 from kit.cases import for_each
 from kit.changes import Recorder
@@ -80,7 +73,7 @@ def test_a_table_whose_metadata_file_cannot_be_read_is_dropped_and_comes_back_by
 
 
 @pytest.mark.parametrize("lake", ["filesystem"], indirect=True)
-def test_a_damaged_version_that_was_moved_aside_is_in_the_way_of_a_purge_until_it_is_removed(lake, run):
+def test_a_damaged_version_moved_aside_stops_a_purge(lake, run):
     damaged = Path(urlparse(lake.load().metadata_location).path)
     damaged.write_bytes(b"{")
     dropped, _ = run("drop")

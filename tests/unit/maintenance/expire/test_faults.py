@@ -246,9 +246,7 @@ ERRORS = {"fails": UnavailableError("the store is out of reach"), "dies": Died()
 @pytest.mark.parametrize(("version", "trash"), [(2, 0), (3, 3)], ids=["delete", "trash"])
 @pytest.mark.parametrize("acts_first", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("ending", ERRORS)
-def test_a_run_that_ends_at_any_call_of_the_store_loses_nothing_and_the_next_one_finishes_it(
-    ending: str, acts_first: bool, trash: int, version: int
-) -> None:
+def test_a_run_that_ends_at_any_call_of_the_store(ending: str, acts_first: bool, trash: int, version: int) -> None:
     state, calls = finished(version, trash)
     fired: Counter[str] = Counter()
     places = some_of(enumerate(calls, start=1), least=8, kind=itemgetter(1))
@@ -285,7 +283,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("trash", [0, 3], ids=["delete", "trash"])
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_whatever_comes_of_the_swap_nothing_is_lost_and_the_next_run_finishes_it(ending: str, trash: int) -> None:
+def test_whatever_comes_of_the_swap_nothing_is_lost(ending: str, trash: int) -> None:
     state, _ = finished(2, trash)
     case = Case(2, trash)
     case.history.catalog.follow(ENDINGS[ending])
@@ -334,7 +332,7 @@ def test_what_another_writer_commits_before_the_swap_keeps_what_it_leads_to(
     assert kept & case.expected.files, "something that was planned to go stayed"
 
 
-def test_every_known_file_that_a_run_failed_to_delete_is_named_and_goes_with_the_next() -> None:
+def test_files_that_a_run_failed_to_delete() -> None:
     state, _ = finished(2, 0)
     case = Case(2, 0)
     names = sorted(case.expected.files)

@@ -1,4 +1,4 @@
-"""Which manifests are badly sized or overlap, as the manifest list says."""
+"""Which manifests are badly sized or overlap, and how many a filter on one partition opens."""
 
 import math
 import uuid
@@ -12,14 +12,20 @@ from hypothesis import strategies as st
 from icekeep.maintenance.manifests.ranges import (
     WELL_SIZED,
     ManifestInterval,
+    Overlap,
     expected_manifests_count,
     intervals,
+    overlap,
     worth_rewriting,
 )
+from icekeep.maintenance.manifests.survey import sampled
+from icekeep.spec.filters.evaluators import manifest_may_match
+from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operation, conjunction
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile, PartitionSummarizer
 from icekeep.spec.types import DOUBLE, INT, STRING, UUID, VARIANT, NestedField, Type
 from icekeep.spec.values import sort_key, value_to_bytes
 from kit.cases import cases, for_each
+from kit.filters import COLUMN_TYPES, Column, summary_of
 from kit.strategies import values_of
 
 MB = 1024 * 1024
@@ -67,12 +73,7 @@ def key(types: list[Type], *values: Any) -> bytes:
 # Intervals
 
 
-def test_both_ends_are_the_partition_where_it_is_the_only_one():
-    both = key([INT, STRING], 7, "a")
-    assert interval_of([INT, STRING], (7, "a"), (7, "a")) == ManifestInterval(both, both)
-
-
-def test_nothing_is_known_of_the_next_field_where_the_first_one_has_several_values():
+def test_the_first_field_with_several_values_ends_it():
     found = interval_of([INT, STRING], (7, "a"), (9, "b"))
     assert found is not None
     assert key([INT, STRING], 7, "zzz") < found.lower < key([INT], 8)
@@ -99,7 +100,7 @@ def test_files_may_all_be_of_null_or_of_nan(only: float | None):
     assert interval_of([DOUBLE], (only,)) == ManifestInterval(key([DOUBLE], only), key([DOUBLE], only))
 
 
-def test_without_bounds_all_values_are_nan_though_the_writer_does_not_say_so():
+def test_without_bounds_all_values_are_nan():
     (found,) = intervals([manifest("m", summaries=(FieldSummary(contains_null=False),))], fields(DOUBLE))
     assert found == ManifestInterval(key([DOUBLE], math.nan), key([DOUBLE], math.nan))
 
@@ -122,9 +123,7 @@ ONE = value_to_bytes(INT, 1)
             UUID,
             (
                 FieldSummary(
-                    contains_null=False,
-                    lower_bound=uuid.UUID(int=1).bytes,
-                    upper_bound=uuid.UUID(int=1 << 127).bytes,
+                    contains_null=False, lower_bound=uuid.UUID(int=1).bytes, upper_bound=uuid.UUID(int=1 << 127).bytes
                 ),
             ),
         ),
@@ -190,9 +189,7 @@ def test_manifests_that_were_sorted_and_cut_do_not_overlap(clustered: tuple[list
 
 @given(sorted_and_cut())
 @cases(100)
-def test_an_interval_reaches_no_farther_than_the_partitions(
-    clustered: tuple[list[Type], list[list[tuple[Any, ...]]]],
-):
+def test_an_interval_reaches_no_farther_than_the_partitions(clustered: tuple[list[Type], list[list[tuple[Any, ...]]]]):
     types, pieces = clustered
     for piece in pieces:
         interval = interval_of(types, *piece)
@@ -217,33 +214,46 @@ def clustered(count: int, size: float = 1.0) -> list[tuple[Span, float]]:
     return [((position, position + 1), size) for position in range(count)]
 
 
-def test_no_manifest_is_worth_nothing():
-    assert worth_rewriting([], [], TARGET) == []
+SMALL = [((position, position), 0.2) for position in (1, 2, 3, 11, 12, 13, 21, 22)]
+NARROW: list[tuple[Span, float]] = [((position, position + 7), 0.06) for position in range(0, 54, 6)]
 
 
-@pytest.mark.parametrize("size", [0.75, 1.0, 1.8])
-def test_clustered_manifests_of_a_good_size_stay(size: float):
-    assert chosen(*clustered(20, size)) == []
+@for_each(
+    ("spans", "runs"),
+    {
+        "nothing": ([], []),
+        "clustered and a little small": (clustered(20, 0.75), []),
+        "clustered and of the target": (clustered(20), []),
+        "clustered and a little large": (clustered(20, 1.8), []),
+        "small": (clustered(4, 0.1), [[0, 1, 2, 3]]),
+        "one small": ([((0, 1), 0.01)], []),
+        "one too large": ([*clustered(3), ((3, 4), 1.9)], [[3]]),
+        "walls part the runs": ([((4, 10), 1.0), ((14, 20), 1.0), *SMALL], [[2, 3, 4], [5, 6, 7], [8, 9]]),
+        "ends that touch": ([((1, 5), 1.0), ((5, 5), 1.0), ((5, 9), 1.0)], []),
+        "ends that overlap": ([((1, 6), 1.0), ((5, 5), 1.0), ((5, 9), 1.0)], [[0, 1, 2]]),
+        "scattered": ([((0, 9), 1.0)] * 5, [[0, 1, 2, 3, 4]]),
+        "small ones where the others are not worth it": ([*clustered(60), ((0, 60), 0.01), ((3, 9), 0.01)], [[60, 61]]),
+        "small ones that together would lie across all others": ([*clustered(60), *NARROW], []),
+        "of one partition": ([((5, 5), 0.1), ((5, 5), 1.0), ((5, 5), 0.1), ((5, 5), 1.0)], [[0, 2]]),
+        "unknown overlaps all": ([*clustered(3), (None, 1.0)], [[3, 0, 1, 2]]),
+        "none known, badly sized": ([(None, size) for size in (1.0, 0.1, 1.0, 0.2, 1.9)], [[1, 3, 4]]),
+        "none known, well sized": ([(None, 1.0)] * 9, []),
+        "three late": ([*clustered(60), *[((0, 60), 0.01)] * 3], [[60, 61, 62]]),
+    }.values(),
+)
+def test_what_is_worth_rewriting(spans: list[tuple[Span, float]], runs: list[list[int]]):
+    assert [sorted(run) for run in chosen(*spans)] == [sorted(run) for run in runs]
 
 
-def test_small_manifests_are_put_together():
-    assert chosen(*clustered(4, 0.1)) == [[0, 1, 2, 3]]
+@for_each(("late", "is_worth_it"), [(1, False), (4, True), (10, True)])
+def test_few_small_manifests_across_all_others_do_not_make_them_be_rewritten(late: int, is_worth_it: bool):
+    runs = chosen(*clustered(60), *[((0, 60), 0.01)] * late)
+    assert any(0 in run for run in runs) is is_worth_it
 
 
-def test_one_small_manifest_stays():
-    assert chosen(((0, 1), 0.01)) == []
-
-
-def test_a_manifest_that_is_too_large_is_split():
-    assert chosen(*clustered(3), ((3, 4), 1.9)) == [[3]]
-
-
-def test_a_manifest_of_one_file_cannot_be_split():
+def test_neither_one_file_nor_a_header_can_be_split():
     row = manifest("m", 3 * TARGET, files_count=1)
     assert worth_rewriting([row], [ManifestInterval(1, 1)], TARGET) == []
-
-
-def test_a_header_cannot_be_split():
     row, interval = manifest("m", 1.7 * TARGET + TARGET / 2), ManifestInterval(1, 2)
     assert worth_rewriting([row], [interval], TARGET) == [[row]]
     assert worth_rewriting([row], [interval], TARGET, header_bytes=TARGET // 2) == []
@@ -254,52 +264,6 @@ def test_manifests_that_are_mostly_header_become_fewer_than_their_size_says():
     known = [ManifestInterval(place, place + 1) for place in range(3)]
     assert worth_rewriting(rows, known, TARGET) == []
     assert worth_rewriting(rows, known, TARGET, header_bytes=int(0.5 * TARGET)) == [rows]
-
-
-def test_walls_part_the_runs():
-    small = [((position, position), 0.2) for position in (1, 2, 3, 11, 12, 13, 21, 22)]
-    walls: list[tuple[Span, float]] = [((4, 10), 1.0), ((14, 20), 1.0)]
-    assert chosen(*walls, *small) == [[2, 3, 4], [5, 6, 7], [8, 9]]
-
-
-def test_intervals_that_touch_do_not_overlap():
-    assert chosen(((1, 5), 1.0), ((5, 5), 1.0), ((5, 9), 1.0)) == []
-    assert chosen(((1, 6), 1.0), ((5, 5), 1.0), ((5, 9), 1.0)) == [[0, 1, 2]]
-
-
-def test_scattered_manifests_are_clustered():
-    assert chosen(*[((0, 9), 1.0)] * 5) == [[0, 1, 2, 3, 4]]
-
-
-@for_each(("late", "is_worth_it"), [(1, False), (3, False), (4, True), (10, True)])
-def test_few_small_manifests_across_all_others_do_not_make_them_be_rewritten(late: int, is_worth_it: bool):
-    runs = chosen(*clustered(60), *[((0, 60), 0.01)] * late)
-    assert any(0 in run for run in runs) is is_worth_it
-
-
-def test_small_manifests_are_put_together_where_the_others_are_not_worth_it():
-    assert chosen(*clustered(60), ((0, 60), 0.01), ((3, 9), 0.01)) == [[60, 61]]
-
-
-def test_small_manifests_stay_where_one_of_them_together_would_lie_across_all_others():
-    narrow: list[tuple[Span, float]] = [((position, position + 7), 0.06) for position in range(0, 54, 6)]
-    assert chosen(*clustered(60), *narrow) == []
-
-
-def test_of_one_partition_a_well_sized_manifest_parts_none_of_the_others():
-    assert chosen(((5, 5), 0.1), ((5, 5), 1.0), ((5, 5), 0.1), ((5, 5), 1.0)) == [[0, 2]]
-
-
-def test_an_unknown_interval_overlaps_all():
-    assert [sorted(run) for run in chosen(*clustered(3), (None, 1.0))] == [[0, 1, 2, 3]]
-
-
-def test_where_no_interval_is_known_the_badly_sized_are_one_run():
-    assert chosen((None, 1.0), (None, 0.1), (None, 1.0), (None, 0.2), (None, 1.9)) == [[1, 3, 4]]
-
-
-def test_where_no_interval_is_known_well_sized_manifests_stay():
-    assert chosen(*[(None, 1.0)] * 9) == []
 
 
 # Properties: the rules once more, in plain sums over pairs
@@ -459,14 +423,6 @@ def test_what_was_rewritten_is_not_worth_it_again(table: dict[str, Stored]):
     assert chosen_of(after, [INT]) == []
 
 
-@given(tables(2))
-@cases(100)
-def test_a_run_of_several_fields_is_not_worth_it_again_by_itself(table: dict[str, Stored]):
-    types: list[Type] = [INT, INT]
-    whole = rewritten(table, types, [list(table)], "again")
-    assert chosen_of(whole, types) == []
-
-
 @pytest.mark.slow
 @given(tables(2))
 @cases(100)
@@ -475,3 +431,131 @@ def test_of_several_fields_what_sorting_reveals_comes_to_an_end(table: dict[str,
     for round_number in range(4):
         table = rewritten(table, types, chosen_of(table, types), f"round-{round_number}")
     assert chosen_of(table, types) == []
+
+
+def field(type_: Type, position: int = 0) -> NestedField:
+    return NestedField(field_id=1000 + position, name=f"p{position}", type=type_)
+
+
+def listed_with(*summaries: FieldSummary, length: int = 100, listed: bool = True) -> ManifestFile:
+    return ManifestFile(
+        manifest_path="m",
+        manifest_length=length,
+        partition_spec_id=0,
+        added_snapshot_id=1,
+        partitions=summaries if listed else None,
+    )
+
+
+def between(type_: Type, lower: Any, upper: Any, *, null: bool = False, nan: bool | None = None) -> FieldSummary:
+    return FieldSummary(
+        contains_null=null,
+        contains_nan=nan,
+        lower_bound=value_to_bytes(type_, lower),
+        upper_bound=value_to_bytes(type_, upper),
+    )
+
+
+def opened(summary: FieldSummary, type_: Type, value: Any) -> bool:
+    return overlap([listed_with(summary)], [(value,)], [field(type_)]).max_manifests == 1
+
+
+def test_a_table_without_partitions_has_one_that_opens_all():
+    assert overlap([listed_with(), listed_with(listed=False)], [()], []) == Overlap(1, 2.0, 2, 200)
+
+
+@for_each(
+    ("summary", "type_", "value", "is_opened"),
+    [
+        (between(INT, 1, 5, null=True), INT, None, True),
+        (between(INT, 1, 5), INT, None, False),
+        (FieldSummary(contains_null=True), INT, 3, False),
+        (FieldSummary(contains_null=False), INT, 3, True),
+        (between(DOUBLE, 1.0, 5.0, nan=True), DOUBLE, math.nan, True),
+        (between(DOUBLE, 1.0, 5.0, nan=False), DOUBLE, math.nan, False),
+        (between(DOUBLE, 1.0, 5.0), DOUBLE, math.nan, True),
+        (FieldSummary(contains_null=False, contains_nan=True), DOUBLE, 1.0, False),
+        (between(DOUBLE, math.nan, 5.0, nan=False), DOUBLE, 9.0, True),
+        (between(DOUBLE, 0.0, 5.0), DOUBLE, -0.0, True),
+        (between(DOUBLE, -5.0, -0.0), DOUBLE, 0.0, True),
+        (FieldSummary(contains_null=False, lower_bound=b"12345", upper_bound=b"1"), INT, 7, True),
+        (FieldSummary(contains_null=False, lower_bound=value_to_bytes(INT, 7)), INT, 6, False),
+        (FieldSummary(contains_null=False, lower_bound=value_to_bytes(INT, 7)), INT, 8, True),
+        (between(UUID, uuid.UUID(int=1 << 127), uuid.UUID(int=5)), UUID, uuid.UUID(int=3), True),
+        (between(UUID, uuid.UUID(int=1 << 127), uuid.UUID(int=5)), UUID, uuid.UUID(int=6), False),
+    ],
+)
+def test_a_summary_admits_what_it_does_not_exclude(summary: FieldSummary, type_: Type, value: Any, is_opened: bool):
+    assert opened(summary, type_, value) is is_opened
+
+
+def is_the_partition(fields: list[NestedField], partition: tuple[Any, ...]) -> Expression:
+    def question(of_field: NestedField, value: Any) -> BoundPredicate:
+        if value is None:
+            return BoundPredicate(Operation.IS_NULL, of_field)
+        if value != value:
+            return BoundPredicate(Operation.IS_NAN, of_field)
+        return BoundPredicate(Operation.EQ, of_field, (value,))
+
+    return conjunction(question(*pair) for pair in zip(fields, partition, strict=True))
+
+
+@st.composite
+def listed_tables(draw: st.DrawFn) -> tuple[list[NestedField], list[ManifestFile], list[tuple[Any, ...]]]:
+    fields = [field(draw(st.sampled_from(COLUMN_TYPES)), position) for position in range(draw(st.integers(1, 2)))]
+    values = [Column(of_field).values() for of_field in fields]
+    manifests = []
+    for number in range(draw(st.integers(0, 5))):
+        summaries = [
+            summary_of(draw, of_field.type, draw(st.lists(of_values, min_size=1, max_size=3)))
+            for of_field, of_values in zip(fields, values, strict=True)
+        ]
+        told = draw(st.sampled_from([len(fields), len(fields), len(fields), 0]))
+        manifests.append(listed_with(*summaries[:told], length=10**number, listed=draw(st.booleans()) or told > 0))
+    return fields, manifests, draw(st.lists(st.tuples(*values), min_size=1, max_size=6))
+
+
+@given(listed_tables())
+@cases(150)
+def test_the_manifests_are_those_that_the_planner_opens(
+    table: tuple[list[NestedField], list[ManifestFile], list[tuple[Any, ...]]],
+):
+    fields, manifests, partitions = table
+    for partition in partitions:
+        question = is_the_partition(fields, partition)
+        expected = [m for m in manifests if manifest_may_match(question, fields, m.partitions)]
+        found = overlap(manifests, [partition], fields)
+        assert found == Overlap(1, len(expected), len(expected), sum(m.manifest_length for m in expected))
+    together = overlap(manifests, partitions, fields)
+    each = [overlap(manifests, [partition], fields) for partition in partitions]
+    assert together.max_manifests == max(one.max_manifests for one in each)
+    assert math.isclose(together.mean_manifests, sum(one.mean_manifests for one in each) / len(each))
+
+
+def test_many_partitions_are_looked_for_in_parts(monkeypatch: pytest.MonkeyPatch):
+    manifests = [listed_with(between(INT, low, low + 3), length=1 + low) for low in range(9)]
+    partitions = [(value,) for value in range(12)]
+    at_once = overlap(manifests, partitions, [field(INT)])
+    monkeypatch.setattr("icekeep.maintenance.manifests.ranges._MAX_CELLS", 20)
+    assert overlap(manifests, partitions, [field(INT)]) == at_once
+    assert at_once.max_manifests == 4
+
+
+KEYS = [number.to_bytes(2, "big") for number in range(5000)]
+
+
+def test_a_sample_has_so_many_distinct_keys_from_everywhere():
+    found = sampled(KEYS * 2, 100)
+    assert len(set(found)) == len(found) == 100
+    assert set(found) <= set(KEYS)
+    assert 25 < sum(key < KEYS[2500] for key in found) < 75
+
+
+@given(st.lists(st.binary(max_size=2), max_size=60), st.integers(0, 60), st.integers(1, 8), st.randoms())
+def test_a_sample_does_not_depend_on_order_or_parts(keys: list[bytes], cut: int, count: int, random: Any):
+    shuffled = list(keys)
+    random.shuffle(shuffled)
+    whole = sampled(keys, count)
+    assert sampled(shuffled, count) == whole
+    assert sampled([*sampled(keys[:cut], count), *sampled(keys[cut:], count)], count) == whole
+    assert len(whole) == min(count, len(set(keys)))

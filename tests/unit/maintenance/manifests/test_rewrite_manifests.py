@@ -9,21 +9,25 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import (
-    OutcomeUnknownError,
-    UnavailableError,
-)
+from icekeep.errors import OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.events import StepFinished, Warned
 from icekeep.maintenance.manifests import job as plan
-from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
 from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.manifests.structs import FileContent, ManifestContent
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
+from icekeep.spec.metadata import new_table_metadata
+from icekeep.spec.types import StructType
 from icekeep.tables.verbs import update_spec, upgrade_format_version
+from kit.cases import for_each
 from kit.changes import Recorder, thrown
+from kit.manifests import spec_and_schema
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog
 from kit.rewritten_manifests import (
     SMALL,
@@ -35,14 +39,17 @@ from kit.rewritten_manifests import (
     position_deletes,
     reload,
     rewrite,
+    scattered,
     wide,
     with_deletes,
     with_retired_fields,
     without_counts,
 )
 from kit.runtime import no_spark, with_runtime
+from kit.strategies import data_files, partition_types
 from kit.tables import (
     BY_KIND,
+    EVENTS,
     add,
     data_file,
     entries_of,
@@ -111,16 +118,6 @@ def test_entries_become_existing_and_keep_their_snapshots_and_numbers(version: i
 
 
 @VERSIONS
-def test_a_second_run_over_many_partitions_does_nothing(version: int) -> None:
-    table = wide(version)
-    rewrite(table)
-    after = reload(table)
-    assert after.metadata_location != table.metadata_location
-    assert counts(rewrite(after)) == (0, 0)
-    assert reload(table).metadata_location == after.metadata_location
-
-
-@VERSIONS
 def test_manifests_are_cut_near_the_target_and_follow_one_another(version: int) -> None:
     """Action: testRewriteSmallManifestsPartitionedTable, ...LargeManifestsPartitionedTable; procedure: ...LargeManifests."""
     table = wide(version)
@@ -135,17 +132,6 @@ def test_manifests_are_cut_near_the_target_and_follow_one_another(version: int) 
     )
     assert all(low <= high for low, high in ends)
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
-
-
-def test_one_partition_too_large_for_a_manifest_is_split() -> None:
-    """Action: testRewriteLargeDeleteManifestsPartitionedTable has the like for deletes; apache/iceberg #6891."""
-    table = memory_table(spec=BY_KIND, **SMALL)
-    for number in range(4):
-        table = add(table, *(data_file(f"{number}-{n:03}", partition=("a",)) for n in range(100)))
-    result = rewrite(table)
-    manifests = check_same(table, result, result.added_manifests_count)
-    assert len(manifests) > 2
-    assert {(p.lower_bound, p.upper_bound) for m in manifests for p in m.partitions} == {(b"a", b"a")}
 
 
 def test_a_spec_of_void_fields_is_cut_too() -> None:
@@ -269,7 +255,7 @@ def test_row_ids_are_kept_and_those_of_before_version_3_are_given_once() -> None
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 2), (1, 3), (2, 3)])
-def test_entries_that_an_older_version_of_the_format_stored_go_into_manifests_of_the_newer(old: int, new: int) -> None:
+def test_entries_of_an_older_format_version(old: int, new: int) -> None:
     table = kinds(2, version=old)
     runtime = table.catalog.runtime
     table = upgrade_format_version(with_runtime(table, runtime), new)
@@ -363,3 +349,183 @@ def test_what_cannot_be_followed_is_planned_anew() -> None:
     assert len(manifests_of(reload(table))) == 1
     assert sorted(e.data_file.first_row_id for e in entries_of(reload(table))) == [*range(0, 90, 10)]
     assert orphans(table.catalog) == set()
+
+
+@VERSIONS
+def test_only_the_default_spec_is_rewritten_unless_told_otherwise(version: int) -> None:
+    """Procedure: testWriteManifestWithSpecId, testReplacePartitionField."""
+    table = kinds(3, version=version)
+    table = update_spec(table, [RemovePartitionField("kind"), AddPartitionField("score", "identity")])
+    new = table.metadata.default_spec_id
+    partition = (1.5,) if version > 1 else (None, 1.5)
+    table = add(table, data_file("new0", partition=partition, spec_id=new))
+    assert counts(rewrite(table)) == (0, 0)
+    assert reload(table).metadata_location == table.metadata_location
+    result = rewrite(table, spec_id=0)
+    assert counts(result) == (3, 1)
+    assert sorted(m.partition_spec_id for m in check_same(table, result, 2)) == [0, new]
+    table = add(reload(table), data_file("old", partition=("a",)))
+    table = add(table, data_file("new1", partition=partition, spec_id=new))
+    result = rewrite(table, spec_id="all")
+    assert counts(result) == (4, 2)
+    assert sorted(m.partition_spec_id for m in check_same(table, result, 2)) == [0, new]
+
+
+def spans(table: Table, key: Any) -> list[tuple[Any, Any]]:
+    """From where to where each manifest of data reaches by some key of its files, in order."""
+    found = []
+    for manifest in manifests_of(table):
+        keys = [key(entry) for entry in raw(table, manifest.manifest_path)]
+        found.append((min(keys), max(keys)))
+    return sorted(found)
+
+
+KEYS = {
+    "kind": lambda entry: entry["data_file"]["partition"]["kind"],
+    "score": lambda entry: entry["data_file"]["partition"]["score"],
+    "id": lambda entry: struct.unpack("<q", {b["key"]: b["value"] for b in entry["data_file"]["lower_bounds"]}[1])[0],
+}
+
+
+@for_each(
+    ("sort_by", "key"),
+    [
+        (None, "kind"),
+        (["kind"], "kind"),
+        ("score", "score"),
+        ("score, kind", "score"),
+        (["id"], "id"),
+        ("id,kind", "id"),
+    ],
+)
+def test_manifests_follow_one_another_by_what_they_are_sorted_by(sort_by: Any, key: str) -> None:
+    """Action: ...WithCustomSorting; procedure: ...WithSortBy, ...SortBySingleColumn. `id` is no partition field."""
+    table = scattered()
+    assert not follow(spans(table, KEYS[key]))
+    result = rewrite(table, sort_by=sort_by)
+    manifests = check_same(table, result, result.added_manifests_count)
+    assert len(manifests) > 2
+    found = spans(reload(table), KEYS[key])
+    assert follow(found)
+    after = reload(table)
+    assert counts(rewrite(after, sort_by=sort_by)) == (0, 0)
+    assert reload(table).metadata_location == after.metadata_location
+
+
+def test_the_filters_of_a_workload_say_what_to_sort_by() -> None:
+    table = scattered()
+    result = rewrite(table, workload=["score > 3", "score < 9 AND score > 2"])
+    assert follow(spans(reload(table), KEYS["score"]))
+    assert [gain.opened_before_count for gain in result.workload] == [4, 4]
+    assert result.workload[1].opened_after_count < 4
+    with pytest.raises(UsageError, match="sort_by and workload"):
+        rewrite(table, workload=["score > 3"], sort_by="kind")
+
+
+def test_only_manifests_that_the_filter_matches_are_rewritten() -> None:
+    """Action: testRewriteManifestsWithPredicate."""
+    table = add(kinds(3), *(data_file(f"c{n:03}", partition=("c",)) for n in range(1000)))
+    large = max(manifests_of(table), key=lambda m: m.manifest_length)
+    result = rewrite(table, where=f"manifest_length < {large.manifest_length}")
+    assert counts(result) == (3, 1)
+    assert large.manifest_path in {m.manifest_path for m in check_same(table, result, 2)}
+    assert counts(rewrite(reload(table), where="content = 'deletes'")) == (0, 0)
+    assert counts(rewrite(reload(table), where="partition_spec_id = 1 OR live_files_count > 5000")) == (0, 0)
+    assert counts(rewrite(reload(table), where="live_files_count > 1")) == (2, 1)
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_dangling_delete_files_are_left_out_where_that_is_asked_for(drops: bool) -> None:
+    table = kinds(1)
+    [a] = [e.data_file for e in entries_of(table, "a0")]
+    stays = position_deletes("stays", a)
+    dangling = [
+        position_deletes("no such file", a, referenced_data_file="memory://lake/wh/db/events/data/gone"),
+        position_deletes("no such partition", replace(a, partition=("z",)), referenced_data_file=None),
+    ]
+    table = with_deletes(table, stays, *dangling)
+    options = {"remove-dangling-deletes": "true"} if drops else {}
+    plan = plan_rewrite_manifests(table, no_spark, options=options)
+    assert plan.removed_delete_files_count == (2 if drops else None)
+    result = rewrite(table, options=options)
+    assert result.removed_delete_files_count == (2 if drops else 0)
+    names = {e.data_file.file_path.rpartition("/")[2] for e in entries_of(reload(table))}
+    left = {"a0", "b0", "None0", "stays"}
+    assert names == (left if drops else left | {"no such file", "no such partition"})
+    after = reload(table)
+    assert counts(rewrite(after, options=options)) == (0, 0)
+    assert reload(table).metadata_location == after.metadata_location
+
+
+@for_each(
+    "arguments", [{}, {"spec_id": "all"}, {"sort_by": "score"}, {"sort_by": "id"}, {"where": "sequence_number > 1"}]
+)
+def test_a_plan_changes_nothing_and_its_numbers_are_those_of_the_run(arguments: dict[str, Any]) -> None:
+    table = scattered()
+    files = stored(table.catalog)
+    plan = plan_rewrite_manifests(table, no_spark, **arguments)
+    assert stored(table.catalog) == files
+    assert reload(table).metadata_location == table.metadata_location
+    result = rewrite(table, **arguments)
+    assert (plan.rewritten_manifests_count, plan.added_manifests_count) == counts(result)
+    assert plan.rewritten_bytes_count == result.rewritten_bytes_count
+    assert plan.entries_count == result.entries_count
+    assert plan.left_alone_manifests_count == result.left_alone_manifests_count == 0
+    assert plan.rewritten_manifests_count > 2
+    assert plan.snapshot_id == table.metadata.current_snapshot_id
+
+
+CODECS = ("gzip", "uncompressed", "zstd", "snappy")
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[StructType, list[list[DataFile]]]:
+    """A partition type and the files of some commits; every path is there once."""
+    partition = draw(partition_types())
+    drawn = draw(st.lists(st.lists(data_files(partition), min_size=1, max_size=4), min_size=2, max_size=4))
+    named = [
+        [
+            replace(file, file_path=f"memory://lake/{place}/{number}", record_count=file.record_count % 1000)
+            for number, file in enumerate(batch)
+        ]
+        for place, batch in enumerate(drawn)
+    ]
+    return partition, named
+
+
+def table_of(partition: StructType, version: int, codec: str) -> Table:
+    catalog = MemoryCatalog()
+    catalog.create_namespace(EVENTS[:-1])
+    spec, schema = spec_and_schema(partition)
+    properties = {"write.manifest.compression-codec": codec, "commit.manifest-merge.enabled": "false"}
+    metadata = new_table_metadata(
+        schema=schema,
+        spec=spec,
+        location=catalog.default_location(EVENTS),
+        table_uuid=str(catalog.runtime.new_uuid()),
+        now_ms=catalog.runtime.now_ms(),
+        properties=properties,
+        format_version=version,
+    )
+    return catalog.create(EVENTS, metadata)
+
+
+@pytest.mark.slow
+@given(batches(), st.integers(1, 3), st.booleans(), st.sampled_from(CODECS))
+def test_every_field_of_every_entry_is_kept(
+    drawn: tuple[StructType, list[list[DataFile]]], version: int, is_upgraded: bool, codec: str
+) -> None:
+    partition, files = drawn
+    table = table_of(partition, version, codec)
+    for batch in files[:-1]:
+        table = add(table, *batch)
+    if is_upgraded and version < 3:
+        table = upgrade_format_version(table, version + 1)
+    table = add(table, *files[-1])
+    before = our_live_entries(table)
+    assert before.total() == sum(map(len, files))
+    assert counts(rewrite(table)) == (len(files), 1)
+    after = reload(table)
+    assert our_live_entries(after) == before
+    assert len(manifests_of(after)) == 1
+    assert counts(rewrite(after)) == (0, 0)

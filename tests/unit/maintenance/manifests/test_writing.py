@@ -1,7 +1,13 @@
-"""Sorted records become manifests that say what manifests of the same entries say."""
+"""Sorted records become manifests that say what manifests of the same entries say, in little memory."""
 
+import json
+import subprocess
 import sys
+import tempfile
+import textwrap
+from hashlib import blake2b
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.errors import UsageError
-from icekeep.maintenance.manifests.records import RunWriter, sample_places
+from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError, UsageError
+from icekeep.maintenance.manifests import records as held_records
+from icekeep.maintenance.manifests.records import RunWriter, rewritten_here, sample_places
 from icekeep.planning.transcode import RECORDS, RecordTarget, joined, value_offsets
-from icekeep.spec.avro import read_blocks, read_header
-from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status
-from icekeep.spec.manifests.write import ManifestBuilder
+from icekeep.spec.avro import packer, read_blocks, read_header
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder, PartitionCodec
 from icekeep.spec.metadata import new_table_metadata
+from icekeep.spec.types import DATE
+from icekeep.spec.values import sort_key
 from kit.cases import cases, for_each
-from kit.manifests import DAY, added, data_file, existing, spec_and_schema, write_manifest
+from kit.manifests import DAY, added, data_file, deleted, existing, spec_and_schema, write_manifest
 from kit.rewritten_manifests import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.strategies import manifest_entries, partition_types
@@ -76,18 +85,6 @@ def test_a_manifest_says_what_one_that_was_built_entry_by_entry_says(data: st.Da
     assert len(entries_in(storage, [manifest], partition)) == len(entries)
 
 
-def test_what_was_written_is_read_back_as_the_same_existing_entries():
-    storage = MemoryStorage()
-    target = target_of(format_version=3)
-    entries = many(50)
-    manifest = writer_of(target, storage).write([records_of(entries, target, format_version=3)])
-    assert entries_in(storage, [manifest], DAY) == entries
-    assert (manifest.existing_files_count, manifest.existing_rows_count) == (50, 500)
-    assert (manifest.added_files_count, manifest.deleted_files_count) == (0, 0)
-    assert (manifest.sequence_number, manifest.min_sequence_number, manifest.added_snapshot_id) == (None, 100, None)
-    assert manifest.manifest_path.startswith(f"{DIRECTORY}/optimized-m-")
-
-
 def test_delete_manifests_say_that_they_are():
     target, storage = target_of(), MemoryStorage()
     rows = records_of([added(data_file(content=1))], target, content=ManifestContent.DELETES)
@@ -127,15 +124,7 @@ def test_a_slice_of_records_is_written_as_it_is():
 
 @for_each(
     ("codec", "level"),
-    [
-        ("gzip", None),
-        ("gzip", 1),
-        ("gzip", 9),
-        ("zstd", None),
-        ("zstd", 7),
-        ("snappy", None),
-        ("uncompressed", None),
-    ],
+    [("gzip", None), ("gzip", 1), ("gzip", 9), ("zstd", None), ("zstd", 7), ("snappy", None), ("uncompressed", None)],
 )
 def test_any_codec_and_level_is_read_back(codec: str, level: int | None):
     target, storage = target_of(), MemoryStorage()
@@ -145,13 +134,6 @@ def test_any_codec_and_level_is_read_back(codec: str, level: int | None):
         read_header(storage.read(manifest.manifest_path), "").metadata["avro.codec"] == CODECS[codec.lower()].encode()
     )
     assert entries_in(storage, [manifest], DAY) == entries
-
-
-def test_a_level_packs_as_hard_as_it_says():
-    target, storage = target_of(), MemoryStorage()
-    rows = records_of(many(3000), target)
-    lengths = [writer_of(target, storage, level=level).write([rows]).manifest_length for level in (1, 9)]
-    assert lengths[0] > lengths[1]
 
 
 def test_zlib_packs_where_isal_is_not_installed(monkeypatch: pytest.MonkeyPatch):
@@ -277,3 +259,219 @@ def test_records_lie_one_after_another(piece: slice):
     array = pa.array(values, pa.binary())[piece]
     assert np.diff(value_offsets(array)).tolist() == [len(v) for v in values[piece]]
     assert joined(array) == b"".join(values[piece])
+
+
+TARGET_BYTES = 130
+
+
+def filled(manifests: int = 12, each: int = 40) -> ManifestStore:
+    """Manifests that each reach over all days."""
+    store = ManifestStore()
+    for number in range(manifests):
+        kinds = [added, existing, deleted]
+        entries = [
+            kinds[(n + number) % 3](data_file(f"file:/{number}-{n:04}", partition=((n * 7) % 30 if n % 13 else None,)))
+            for n in range(each)
+        ]
+        store.put_entries(entries)
+        store.rows[-1] = replace(store.rows[-1], sequence_number=number + 1)
+    return store
+
+
+def in_order(store: ManifestStore) -> list[ManifestEntry]:
+    """The live entries, sorted by partition and, of one partition, in the order in which they were."""
+    return sorted(store.live(), key=lambda entry: sort_key([DATE], entry.data_file.partition))
+
+
+def rewrite(
+    store: ManifestStore, target: RecordTarget | None = None, target_bytes: int = TARGET_BYTES, storage: Any = None
+) -> list[ManifestFile]:
+    wanted = target_of() if target is None else target
+    storage = store if storage is None else storage
+    return rewritten_here(store.task(wanted), writer_of(wanted, storage, target_bytes))[0]
+
+
+def ours(store: ManifestStore) -> list[str]:
+    """The files that a rewrite has written."""
+    return [info.location for info in store.list(DIRECTORY)]
+
+
+def test_all_live_entries_come_once_and_sorted():
+    store = filled()
+    manifests = rewrite(store)
+    assert len(manifests) > 5
+    assert entries_in(store, manifests, DAY) == in_order(store)
+    assert sorted(ours(store)) == sorted(m.manifest_path for m in manifests)
+
+
+def test_manifests_are_cut_evenly_at_the_target_size():
+    store = filled(manifests=6, each=500)
+    manifests = rewrite(store, target_bytes=1000)
+    counts = [manifest.existing_files_count or 0 for manifest in manifests]
+    assert len(manifests) > 3
+    assert max(counts) - min(counts) <= 0.05 * max(counts)
+    # Without their headers, which are more than such a target.
+    header = writer_of(target_of(), store).header_bytes
+    assert all(0.7 < (m.manifest_length - header) / 1000 < 1.6 for m in manifests)
+
+
+def test_a_sample_of_the_partitions_comes_with_them():
+    store, codec = filled(), PartitionCodec(DAY)
+    _, partitions = rewritten_here(store.task(target_of()), writer_of(target_of(), store))
+    assert {codec.decode(key) for key in partitions} == {e.data_file.partition for e in store.live()}
+    assert len(partitions) == len({*partitions})
+
+
+# Many records.
+
+
+@pytest.mark.parametrize("held_bytes", [0, 20_000])
+def test_what_is_too_much_to_hold_lies_in_files_and_comes_out_the_same(
+    held_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr("icekeep.planning.entries._CHUNK_BYTES", 1)
+    store = filled()
+    before = entries_in(store, rewrite(store), DAY)
+    spilled: list[str] = []
+    real = held_records._HeldRecords._mapped
+
+    def noted(held: Any, batch: Any) -> Any:
+        found = real(held, batch)
+        spilled.extend(str(path) for path in tmp_path.glob("icekeep-*/*.arrow"))
+        return found
+
+    monkeypatch.setattr(held_records._HeldRecords, "_mapped", noted)
+    monkeypatch.setattr(held_records, "_HELD_BYTES", held_bytes)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert entries_in(store, rewrite(store), DAY) == before == in_order(store)
+    assert len({*spilled}) == 12 if not held_bytes else 0 < len({*spilled}) < 12
+    assert [*tmp_path.iterdir()] == []
+
+
+# Failures.
+
+
+@for_each("failing", [1, 2, 5, 8])
+@for_each("error", [UnavailableError("the store is away"), KeyboardInterrupt(), OSError("no space")])
+def test_a_write_that_fails_leaves_no_manifest(failing: int, error: BaseException):
+    store, begun = filled(), []
+
+    def fail(operation: str, location: str) -> None:
+        if operation == "write":
+            begun.append(location)
+            if len(begun) == failing:
+                raise error
+
+    with pytest.raises(type(error)):
+        rewrite(store, storage=HookedStorage(store, before=fail))
+    assert len(begun) >= failing
+    assert ours(store) == []
+    assert all(store.head(row.manifest_path) for row in store.rows)
+
+
+def test_nothing_is_written_where_a_manifest_cannot_be_read():
+    store = filled(manifests=4)
+    store.rows[3] = replace(store.rows[3], added_files_count=1)
+    with pytest.raises(InvalidTableError, match="its manifest list says 1"):
+        rewrite(store)
+    store = filled(manifests=4)
+    store.delete_many([store.rows[2].manifest_path])
+    with pytest.raises(MissingFileError):
+        rewrite(store)
+    assert ours(store) == []
+
+
+MIB = 1 << 20
+MANIFESTS_COUNT, BLOCKS_A_MANIFEST = 8, 800
+
+SCRIPT = """
+    import json, sys, threading
+    from pathlib import Path
+    from msgspec.structs import replace
+    from icekeep.maintenance.manifests import held_records
+    from icekeep.planning.decoder import ManifestDecoder
+    from icekeep.planning.transcode import RecordsTask
+    from icekeep.spec.manifests.structs import ManifestFile
+    from icekeep.storage.open import open_storage
+    from kit.rewritten_manifests import target_of, writer_of
+
+    def anonymous():
+        return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
+
+    directory, held_records._HELD_BYTES = sys.argv[1], int(sys.argv[2])
+    storage, target = open_storage({}), target_of()
+    rows = [
+        ManifestFile(manifest_path=f"file:{path}", manifest_length=path.stat().st_size, partition_spec_id=0,
+                     added_snapshot_id=1, sequence_number=1, min_sequence_number=1)
+        for path in sorted(Path(directory).glob("m*.avro"))
+    ]
+    task = RecordsTask(manifests=tuple(rows), numbers={row.manifest_path: n for n, row in enumerate(rows)},
+                       target=target, storage=storage, decoder=ManifestDecoder.DATAFUSION)
+    writer = replace(writer_of(target, storage, codec="zstd"), directory=f"file:{directory}")
+    held_records.rewritten_here(replace(task, manifests=task.manifests[:1]), writer, foresees=True)
+    before, peak, done = anonymous(), [0], threading.Event()
+
+    def watch():
+        while not done.wait(0.005):
+            peak[0] = max(peak[0], anonymous())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    manifests, _ = held_records.rewritten_here(task, writer)
+    done.set()
+    watcher.join()
+    count = sum(manifest.existing_files_count for manifest in manifests)
+    print(json.dumps({"entries": count, "taken": peak[0] - before}))
+"""
+
+
+def write_large_manifests(directory: Path) -> tuple[int, int]:
+    """Manifests of blocks that are all alike, so that they are made in no time; how many entries, and bytes of records."""
+    spec, schema = spec_and_schema(DAY)
+    encoder = EntryEncoder(DAY, 2)
+    days = [19_000 + number % 30 for number in range(200)]
+    entries = [
+        ManifestEntry(
+            status=Status.EXISTING,
+            snapshot_id=1,
+            sequence_number=1,
+            file_sequence_number=1,
+            data_file=data_file(
+                partition=(day,),
+                lower_bounds={n: blake2b(b"%d %d" % (day, n), digest_size=16).digest() for n in range(1, 13)},
+            ),
+        )
+        for day in days
+    ]
+    payload = b"".join(map(encoder.encode, entries))
+    pack = packer("zstandard")
+    packed = pack(payload)
+    for number in range(MANIFESTS_COUNT):
+        builder = ManifestBuilder(
+            f"m{number}", encoder, spec, schema, format_version=2, codec="zstd", pack=lambda _: packed
+        )
+        for _ in range(BLOCKS_A_MANIFEST):
+            builder.add_block(payload, len(entries), len(entries), 1)
+        builder.add_partitions((day,) for day in days)
+        (directory / f"m{number}.avro").write_bytes(builder.finish(1)[0])
+    blocks = MANIFESTS_COUNT * BLOCKS_A_MANIFEST
+    return blocks * len(entries), blocks * len(payload)
+
+
+def rewritten(directory: Path, max_held: int) -> dict[str, int]:
+    """What a process says that rewrites the manifests: how many entries, and how many bytes it took for that."""
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(directory), str(max_held)]
+    path = ":".join(entry for entry in sys.path if entry)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONPATH": path})
+    said: dict[str, int] = json.loads(done.stdout)
+    return said
+
+
+@pytest.mark.nightly
+@pytest.mark.process
+def test_entries_take_no_more_memory_than_is_set_aside_for_them(tmp_path: Path) -> None:
+    count, size_bytes = write_large_manifests(tmp_path)
+    assert size_bytes > 350 * MIB
+    said = rewritten(tmp_path, 32 * MIB)
+    assert said["entries"] == count
+    assert said["taken"] < 180 * MIB

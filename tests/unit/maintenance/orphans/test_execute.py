@@ -159,7 +159,7 @@ def test_garbage_collection_that_is_turned_off_after_the_plan_stops_the_deletion
     assert no_plan_is_left(world)
 
 
-def test_a_crash_between_plan_and_deletion_loses_nothing_and_is_finished_by_the_next_run(world):
+def test_a_crash_between_plan_and_deletion(world):
     """apache/iceberg #7937."""
     stray = world.put("data/x.parquet")
     crashed = []
@@ -215,7 +215,7 @@ def test_a_fault_at_any_call_of_the_store_never_takes_a_live_file(world):
 @pytest.mark.parametrize(
     "error", [UnavailableError("out of reach"), RuntimeError("the JVM is gone")], ids=["ours", "another's"]
 )
-def test_what_earlier_runs_left_and_this_one_finished_is_told_whatever_fails_after_it(world, error):
+def test_what_was_finished_is_told_whatever_fails_after(world, error):
     stray, crashed = world.put("data/x.parquet"), []
 
     def crash(operation, location):

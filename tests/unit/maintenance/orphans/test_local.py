@@ -18,12 +18,9 @@ from kit.cases import Choices
 from kit.damager import Damager
 from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from kit.lake import EVENTS, Lake, events
+from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
-
-
-def no_spark():
-    raise AssertionError("few files need no Spark")
 
 
 def aged(path: Path, days: float = 10) -> Path:
@@ -187,7 +184,7 @@ def test_delete_files_are_live(tmp_path, format_version):
     assert len([path for path in names if path.name.startswith("deletes-")]) == 2
 
 
-def test_what_pyiceberg_leaves_where_it_is_asked_for_a_table_that_is_there_stays_and_does_not_stop_the_run(tmp_path):
+def test_what_create_table_if_not_exists_leaves(tmp_path):
     """`create_table_if_not_exists` in a pipeline writes the metadata of a new table first, and then asks the catalog."""
     lake = Lake(tmp_path)
     lake.filled(3, 2)
@@ -202,7 +199,7 @@ def test_what_pyiceberg_leaves_where_it_is_asked_for_a_table_that_is_there_stays
     assert before - lake.files_on_disk() == {stray}
 
 
-def test_a_table_that_pyiceberg_made_in_the_same_place_and_filled_stops_the_run(tmp_path):
+def test_another_table_of_pyiceberg_in_the_place(tmp_path):
     lake = Lake(tmp_path)
     lake.filled(3, 2)
     other = ForeignSqlCatalog("other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=lake.properties["warehouse"])

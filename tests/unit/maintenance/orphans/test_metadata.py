@@ -140,7 +140,7 @@ def test_metadata_that_is_not_understood_is_a_stranger_s_at_any_age(store, data)
     assert store.sorts("a.metadata.json", data) is Sort.FOREIGN
 
 
-def test_metadata_of_a_table_that_is_said_to_be_dead_leads_nowhere_once_it_is_old(store):
+def test_old_metadata_of_a_dead_table_leads_nowhere(store):
     other = "0c2b5d1e-0000-4000-8000-00000000000a"
     data = document(uuid=other.upper(), **{"last-sequence-number": 900})
     assert store.sorts("a.metadata.json", data) is Sort.FOREIGN
@@ -214,7 +214,7 @@ def sorts_unborn(store, data, modified_ms=HEAD_MS - DAY_MS, **known):
     return store.sorts("00000-y.metadata.json", data, modified_ms, **told)
 
 
-def test_metadata_of_a_table_that_was_to_be_this_one_and_never_had_a_snapshot_does_not_stand_in_the_way(store):
+def test_metadata_of_an_unborn_table(store):
     assert sorts_unborn(store, unborn()) is Sort.UNBORN
     assert sorts_unborn(store, unborn(), HEAD_MS + 2 * DAY_MS) is Sort.UNBORN
     assert sorts_unborn(store, unborn(location=f"{TABLE}/")) is Sort.UNBORN

@@ -1,13 +1,14 @@
-"""Faults of entries and rows, several in one run: what is in doubt stays."""
+"""Faults of entries, lists and row ids, several in one run: what is in doubt stays."""
 
 import math
 from copy import deepcopy
 from io import BytesIO
+from struct import pack
 
 import pyarrow.parquet as pq
 import pytest
 
-from icekeep.errors import SafetyError
+from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
@@ -124,7 +125,7 @@ def test_the_size_of_a_file_of_other_values_is_not_taken_over_alone():
     assert world.state() == state
 
 
-def test_the_size_of_a_file_is_taken_over_with_its_bounds_where_both_are_to_be_mended():
+def test_a_size_is_taken_over_with_its_bounds():
     world = world_of(1, 2)
     another_file(world)
     plan = plan_repair(world.table, no_spark, fault=[302, 405])
@@ -167,7 +168,7 @@ def test_what_only_an_older_snapshot_has_leaves_nothing_to_be_mended():
     assert "it goes with its expiration" in left.reason
 
 
-def test_the_totals_of_a_branch_that_cannot_be_read_are_told_to_stay_where_those_of_another_are_mended():
+def test_totals_of_a_branch_that_cannot_be_read():
     world = world_of(1)
     create_branch(world.table, "audit")
     world.append(2)
@@ -224,3 +225,109 @@ def test_an_entry_of_a_partition_of_nan_is_repaired(number, version):
     assert [one.fault_id for one in result.mended] == [number]
     assert check(by.table, no_spark, deep=True, ref="main").faults == ()
     assert by.rows() == rows
+
+
+TOTALS, NEXT_ROW_ID = 215, 128
+TOO_LOW = "next-row-id is too low, and a new snapshot would give out row ids twice: repair fault 128 first"
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(3)
+    for number in range(3):
+        world.append(number)
+    spoil(world.catalog, EVENTS, 1, TOTALS, NEXT_ROW_ID)
+    return world
+
+
+def test_nothing_is_committed_while_the_next_row_id_is_too_low(world):
+    before = world.table.metadata_location
+    result = repair(world.table, no_spark, fault=[TOTALS])
+    assert [(one.fault_id, one.reason) for one in result.not_mended] == [(TOTALS, TOO_LOW)]
+    assert world.table.metadata_location == before
+
+
+def test_no_other_change_adds_a_snapshot_either(world):
+    before = world.table.metadata_location
+    with pytest.raises(
+        InvalidTableError, match=r"next-row-id \d+, and row ids up to \d+ .*`icekeep repair --table NAME --fault 128`"
+    ):
+        world.append(9)
+    assert world.table.metadata_location == before
+
+
+def test_it_is_raised_before_anything_else_is_committed(world):
+    rows_count = sum(int(s.added_rows or 0) for s in world.table.metadata.snapshots)
+    result = repair(world.table, no_spark, fault=[TOTALS, NEXT_ROW_ID])
+    assert {one.fault_id for one in result.mended} == {TOTALS, NEXT_ROW_ID}
+    assert result.not_mended == ()
+    head = world.table.metadata.current_snapshot
+    assert head is not None
+    assert head.first_row_id == rows_count
+
+
+def test_where_a_catalog_cannot_raise_it_nothing_is_committed(world):
+    world.catalog.compares_metadata = False
+    before = world.table.metadata_location
+    result = repair(world.table, no_spark, fault=[TOTALS, NEXT_ROW_ID])
+    assert result.mended == ()
+    assert {one.fault_id: one.reason for one in result.not_mended}[TOTALS] == TOO_LOW
+    assert world.table.metadata_location == before
+
+
+def all_faults_of(world: World) -> set[int]:
+    found = check(world.table, no_spark, ref="main")
+    return {one.fault_id for one in (*found.faults, *found.notices)}
+
+
+def with_a_dangling_delete(number: int) -> World:
+    """A table with deletes of positions and of values, and with one more that really reaches nothing."""
+    world = World(2, partition_by=[("id", "bucket[2]")] if number == 206 else ())
+    world.append(1)
+    world.append(2)
+    file = data_files(world.table)[0]
+    delete_positions(world.table, [(file.file_path, 0)])
+    delete_equal(world.table, events(1, 5).slice(1, 1), ["id"], like=file if number == 206 else None)
+    spoilt = damager(world)
+    place = next(spoilt.entries(1))
+    other = deepcopy(place.entry)
+    other["data_file"]["file_path"] += "-2"
+    other["data_file"]["referenced_data_file"] += "-gone"
+    world.memory.files[other["data_file"]["file_path"]] = world.memory.files[place.file["file_path"]]
+    spoilt.edit_manifest(place.manifest, lambda entries: entries.append(other))
+    return world
+
+
+def spoil_rows(world: World, number: int) -> None:
+    """Spoil what the list says of the data manifests."""
+    spoilt = damager(world)
+    for row in [row for row in spoilt.rows() if row["content"] == 0]:
+        path = row["manifest_path"]
+        if number == 204:
+            spoilt.edit_row(path, added_files_count=0, existing_files_count=0)
+        elif number == 207:
+            spoilt.edit_row(path, min_sequence_number=99)
+        else:
+            summaries = deepcopy(row["partitions"])
+            for one in summaries:
+                one["lower_bound"] = one["upper_bound"] = pack("<i", 7)
+            spoilt.edit_row(path, partitions=summaries)
+
+
+@pytest.mark.parametrize("number", [204, 206, 207])
+def test_deletes_that_seem_to_reach_nothing_stay_while_a_list_is_wrong(number):
+    """By 204 whole data manifests would be left out of the new list, as such that hold nothing."""
+    world = with_a_dangling_delete(number)
+    rows, entries = world.rows(), len(live_entries(world.table))
+    spoil_rows(world, number)
+    assert {214, number} <= all_faults_of(world)
+    state = world.state()
+    result = repair(world.table, no_spark, fault=[214])
+    assert result.mended == ()
+    assert f"repair {number} first" in result.not_mended[0].reason
+    assert world.state() == state
+    repair(world.table, no_spark, fault=[number])
+    repair(world.table, no_spark, fault=[214])
+    assert not {214, number} & all_faults_of(world)
+    assert world.rows() == rows
+    assert len(live_entries(world.table)) == entries - 1

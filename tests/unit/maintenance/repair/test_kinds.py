@@ -1,4 +1,4 @@
-"""What the check says of a fault, what the repair does about it, and that the jobs which it names instead do it."""
+"""What the check says of a fault, what the repair does about it and its statistics, and that the jobs which it names do it."""
 
 import pytest
 
@@ -13,12 +13,14 @@ from icekeep.maintenance.repair.job import repair
 from icekeep.maintenance.repair.planner import REPAIRED, no_repair
 from icekeep.tables.verbs import append, upgrade_format_version
 from kit.cases import Choices, for_each
+from kit.checked_entries import put_files
 from kit.columns import table_of
 from kit.damager import Damager
 from kit.deletes import data_files, position_delete_files, vector_files
 from kit.row_histories import START, ByIcekeep, in_memory
 from kit.rows import scanned_rows
 from kit.runtime import no_spark
+from kit.tables import EVENTS, add, memory_table
 
 FOOTER_WORD = -4
 """Where the magic at the end of a Puffin file begins."""
@@ -85,3 +87,56 @@ def test_vectors_of_a_bad_puffin_file_are_applied_by_a_compaction():
     compact(by.table, no_spark, options={"delete-file-threshold": "1"})
     assert check(by.table, no_spark, deep=True, ref="main").status == "sound"
     assert scanned_rows(by.table) == rows
+
+
+ABSENT = 424_242
+KINDS = pytest.mark.parametrize("kind", ["statistics", "partition-statistics"])
+
+
+@pytest.fixture
+def table():
+    return put_files(add(add(memory_table(), "a"), "b"))
+
+
+def entry(table, kind, snapshot_id, size=100):
+    """An entry for the one file, which is there with a hundred bytes."""
+    found = {
+        "snapshot-id": snapshot_id,
+        "statistics-path": f"{table.metadata.location}/metadata/shared.stats",
+        "file-size-in-bytes": size,
+    }
+    return found | ({"file-footer-size-in-bytes": 10, "blob-metadata": []} if kind == "statistics" else {})
+
+
+def named(table, kind, *entries):
+    """The table with some entries of statistics."""
+    damager = Damager(table.catalog, EVENTS, Choices(1))
+    damager.write(entries[0]["statistics-path"], b"x" * 100)
+    damager.edit_metadata(lambda document: document.update({kind: [*entries]}))
+    return table.refresh()
+
+
+def held(table, kind):
+    """The snapshots that have statistics."""
+    metadata = table.refresh().metadata
+    files = metadata.statistics if kind == "statistics" else metadata.partition_statistics
+    return [one.snapshot_id for one in files]
+
+
+@KINDS
+def test_statistics_of_a_missing_snapshot_go(table, kind):
+    head = table.metadata.current_snapshot_id
+    table = named(table, kind, entry(table, kind, head), entry(table, kind, ABSENT))
+    assert [one.fault_id for one in check(table, no_spark).notices] == [124]
+    result = repair(table, no_spark, fault=[124])
+    assert [one.fault_id for one in result.mended] == [124]
+    assert held(table, kind) == [head]
+
+
+@KINDS
+def test_statistics_of_a_wrong_size_go(table, kind):
+    first, second = (one.snapshot_id for one in table.metadata.snapshots)
+    table = named(table, kind, entry(table, kind, first), entry(table, kind, second, size=99))
+    result = repair(table, no_spark, fault=[304])
+    assert [one.fault_id for one in result.mended] == [304]
+    assert held(table, kind) == [first]

@@ -1,32 +1,55 @@
 """Fixes by which readers lose something, or might: what is lost is said before, and done only where it was accepted."""
 
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from io import BytesIO
 from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.definitions import ChangeProperties, ChangeStatistics
 from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteManifests
+from icekeep.commit.changes.snapshots import ReplaceRef
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
-from icekeep.errors import IcekeepError, SafetyError, UnavailableError, UsageError
+from icekeep.errors import (
+    ConflictError,
+    IcekeepError,
+    InvalidTableError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnavailableError,
+    UsageError,
+)
 from icekeep.events import Event, Warned
 from icekeep.maintenance.check.job import check
-from icekeep.maintenance.delete.reachable import CONTENT_KINDS, GarbageFile
-from icekeep.maintenance.repair.job import plan_repair, repair
-from icekeep.spec.manifests.structs import FileContent
+from icekeep.maintenance.delete.plan_file import trash_location as planned_trash
+from icekeep.maintenance.delete.reachable import CONTENT_KINDS, FileKind, GarbageFile
+from icekeep.maintenance.repair.job import RepairRun, StillNamed, plan_repair, repair
+from icekeep.spec.manifests.structs import FileContent, Status
+from icekeep.spec.snapshots import StatisticsFile
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append
-from kit.cases import Choices, some_of
+from kit.cases import Choices, for_each, some_of
+from kit.changes import thrown
+from kit.columns import table_of
+from kit.damage import spoil as spoil_anew
 from kit.damager import DELETED, Damager
 from kit.deletes import data_files, delete_by_vector, delete_equal, delete_positions, vector_files
 from kit.expired_tables import in_trash, trash_location, written_plan
 from kit.job_world import EVENTS, Fault, Killed, World
 from kit.lake import events
 from kit.naive_scan import live_entries
+from kit.row_histories import START, ByIcekeep, in_memory
+from kit.rows import scanned_rows
 from kit.runtime import no_spark
 
 pytestmark = pytest.mark.slow
@@ -105,7 +128,7 @@ def test_a_lost_data_file_stays_until_its_loss_is_accepted_by_name(version):
     assert result.branches[0].previous_snapshot_id == before.snapshot_id
 
 
-def test_a_lost_delete_file_stays_until_its_loss_is_accepted_and_then_its_rows_come_back():
+def test_a_lost_delete_file_stays_until_accepted():
     world = world_of(1, 2)
     whole = world.rows()
     path = data_files(world.table)[0].file_path
@@ -121,7 +144,7 @@ def test_a_lost_delete_file_stays_until_its_loss_is_accepted_and_then_its_rows_c
     assert world.rows() == whole
 
 
-def test_a_loss_is_accepted_for_the_branches_that_have_the_file_and_the_others_stay():
+def test_a_loss_on_some_branches():
     world = world_of(1)
     create_branch(world.table, "before")
     world.append(2)
@@ -589,7 +612,7 @@ def now(world: World) -> Damager:
 
 
 @pytest.mark.parametrize("files_count", [1, 2])
-def test_the_file_of_a_broken_vector_is_marked_only_where_no_other_vector_is_in_it(files_count):
+def test_when_the_file_of_a_broken_vector_is_marked(files_count):
     world, spoilt = with_shared_file(files_count)
     place = next(spoilt.entries(1))
     path, at = place.file["file_path"], place.file["content_offset"] + 9
@@ -602,7 +625,7 @@ def test_the_file_of_a_broken_vector_is_marked_only_where_no_other_vector_is_in_
 
 
 @pytest.mark.parametrize("files_count", [1, 2])
-def test_the_files_of_merged_vectors_are_marked_only_where_no_other_vector_is_in_them(files_count):
+def test_when_the_files_of_merged_vectors_are_marked(files_count):
     world, spoilt = with_shared_file(files_count)
     place = next(spoilt.entries(1))
     path, other = place.file["file_path"], deepcopy(place.entry)
@@ -633,3 +656,297 @@ def test_no_file_is_marked_where_nobody_knows_whether_others_use_it():
         e for row in now(world).rows() if row["manifest_path"] != other for e in spoilt.records(row["manifest_path"])
     ]
     assert path not in {entry["data_file"]["file_path"] for entry in entries}
+
+
+@contextmanager
+def planned_before(monkeypatch, act):
+    """What is done once, after a repair has planned and before it commits."""
+    execute, done = RepairRun.execute, []
+
+    def later(self, table, planned):
+        if not done:
+            done.append(act())
+        execute(self, table, planned)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RepairRun, "execute", later)
+        yield
+    assert done
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_the_last_entry_of_a_doubled_file_stays(version, monkeypatch):
+    """The newer entry is to stay; the snapshot that the branch goes back to has the older one alone."""
+    world = world_of(1, version=version)
+    once, before = world.rows(), world.table.metadata.current_snapshot_id
+    [entry] = live_entries(world.table)
+    world.append(2)
+    spoilt, last = Damager(world.catalog, EVENTS, Choices(1)), world.table.metadata.current_snapshot_id
+    copied = deepcopy(next(p.entry for p in spoilt.entries(0) if p.file["file_path"] == entry.data_file.file_path))
+    copied |= {"status": 0, "snapshot_id": last}
+    if version > 1:
+        copied |= {"sequence_number": 2, "file_sequence_number": 2}
+    if version == 3:
+        copied["data_file"]["first_row_id"] = entry.data_file.first_row_id
+    newest = next(row["manifest_path"] for row in spoilt.rows() if row["added_snapshot_id"] == last)
+    spoilt.edit_manifest(newest, lambda entries: entries.append(copied))
+
+    def goes_back():
+        commit(world.table, ReplaceRef(name="main", type="branch", snapshot_id=before, expected_id=last))
+
+    path = entry.data_file.file_path
+    with planned_before(monkeypatch, goes_back):
+        result = repair(world.table, no_spark, fault=[212], accept_loss=[path])
+    assert (result.mended, result.lost_records_count) == ((), 0)
+    assert world.rows() == once
+    assert world.table.metadata.current_snapshot_id == before
+
+
+def lossy() -> tuple[World, str]:
+    """A table with a lost file of 5 rows, and a vector that reaches nothing."""
+    world = world_of(1, 2, version=3)
+    lost, other = (file.file_path for file in data_files(world.table))
+    delete_by_vector(world.table, other, [0])
+    spoilt = Damager(world.catalog, EVENTS, Choices(1))
+    spoilt.edit_file(spoilt.vector(), referenced_data_file=other + "-gone")
+    del world.memory.files[lost]
+    return world, lost
+
+
+def refused_once(monkeypatch, error):
+    """The commit that takes out what reaches nothing ends with an error, the first time."""
+    apply, done = RewriteManifests.apply, []
+
+    def refused(self, base, attempt):
+        if not done:
+            done.append(1)
+            raise error
+        return apply(self, base, attempt)
+
+    monkeypatch.setattr(RewriteManifests, "apply", refused)
+
+
+def test_a_loss_that_landed_before_a_new_plan(monkeypatch):
+    world, lost = lossy()
+    refused_once(monkeypatch, ConflictError("others were first"))
+    result = repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
+    assert [one.fault_id for one in result.mended] == [301, 214]
+    assert result.lost_records_count == 5
+    assert len(result.branches) == 2
+
+
+def test_a_loss_that_landed_before_an_error(monkeypatch):
+    world, lost = lossy()
+    refused_once(monkeypatch, OutcomeUnknownError("nobody knows"))
+    with pytest.raises(
+        OutcomeUnknownError, match=r"nobody knows; run .* had repaired before: branch 'main' at snapshot"
+    ):
+        repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (InvalidTableError("the manifest is damaged"), "the manifest is damaged"),
+        (RuntimeError("the JVM is gone"), "RuntimeError: the JVM is gone"),
+    ],
+    ids=["ours", "another's"],
+)
+def test_a_failure_after_a_commit_says_what_is_mended(monkeypatch, error, said):
+    world, lost = lossy()
+    refused_once(monkeypatch, error)
+    result = repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
+    assert (result.status, [one.fault_id for one in result.mended], len(result.branches)) == ("partial", [301], 1)
+    assert result.problems == (f"the rest of what was planned is not repaired: {said}",)
+    assert result.lost_records_count == 5
+    again = repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
+    assert [one.fault_id for one in again.mended] == [214]
+
+
+def test_a_first_commit_is_told_where_the_second_fails(monkeypatch):
+    world = world_of(1)
+    lost = StatisticsFile(
+        snapshot_id=world.table.metadata.current_snapshot_id,
+        statistics_path=f"{world.table.metadata.location}/metadata/lost.stats",
+        file_size_in_bytes=100,
+        file_footer_size_in_bytes=10,
+        blob_metadata=(),
+    )
+    commit(world.table, ChangeStatistics(updates=(lost,)))
+    spoil_anew(world.catalog, EVENTS, 1, 108)
+    monkeypatch.setattr(StillNamed, "apply", thrown(RuntimeError("the JVM is gone")))
+    result = repair(world.table, no_spark, fault=[108, 304])
+    assert (result.status, [one.fault_id for one in result.mended]) == ("partial", [108])
+
+
+def test_statistics_that_others_set_meanwhile_stay(monkeypatch):
+    world = world_of(1)
+    directory, snapshot_id = f"{world.table.metadata.location}/metadata", world.table.metadata.current_snapshot_id
+    lost, new = (
+        StatisticsFile(
+            snapshot_id=snapshot_id,
+            statistics_path=f"{directory}/{name}.stats",
+            file_size_in_bytes=100,
+            file_footer_size_in_bytes=10,
+            blob_metadata=(),
+        )
+        for name in ("lost", "new")
+    )
+    world.memory.files[new.statistics_path] = (b"x" * 100, 0)
+    commit(world.table, ChangeStatistics(updates=(lost,)))
+    with planned_before(monkeypatch, lambda: commit(world.table, ChangeStatistics(updates=(new,)))):
+        result = repair(world.table, no_spark, fault=[304])
+    assert result.mended == ()
+    assert [one.statistics_path for one in world.table.metadata.statistics] == [new.statistics_path]
+    assert 304 not in {one.fault_id for one in check(world.table, no_spark).faults}
+
+
+LIST, MANIFEST = 201, 202
+FROM_TRASH = "comes back from the trash"
+
+
+def mended_by(table: Table, fault: int):
+    plan = plan_repair(table, no_spark, fault=[fault])
+    return repair(table, no_spark, fault=[fault], approve=plan.hash)
+
+
+def some_rows(by: ByIcekeep, count: int = 3):
+    schema = by.table.metadata.schema
+    names = [field.name for field in schema.fields]
+    return table_of(schema, [dict.fromkeys(names) | {"id": 1_000 + n} for n in range(count)])
+
+
+def entries_of(table: Table) -> Counter:
+    """The live entries with all that they say; an older one is added or existing, by which manifest has it."""
+    head = table.metadata.current_snapshot_id
+    entries = live_entries(table)
+    return Counter(repr(e if e.snapshot_id == head else replace(e, status=Status.EXISTING)) for e in entries)
+
+
+def files_in(table: Table) -> dict[str, bytes]:
+    return {location: data for location, (data, _) in table.storage.files.items()}
+
+
+def three_files(version: int = 2) -> ByIcekeep:
+    """A table of three data files in as many manifests, one by one appended."""
+    by = in_memory()
+    by.create(START, (), version)
+    commit(by.table, ChangeProperties(updates={"commit.manifest-merge.enabled": "false"}))
+    for _ in range(3):
+        append(by.table, [some_rows(by)])
+    return by
+
+
+class Trashed:
+    """A table of which the list of the head, some of its manifests, or both, are in the trash of a run."""
+
+    def __init__(self, kinds: Sequence[str], version: int = 2) -> None:
+        by = three_files(version)
+        live = sorted(entry.data_file.file_path for entry in live_entries(by.table))
+        commit(by.table, DeleteFiles(paths=frozenset(live[:1])))
+        self.by, self.table = by, by.table
+        self.rows, self.entries, self.files = scanned_rows(by.table), entries_of(by.table), files_in(by.table)
+        head = by.table.metadata.head("main")
+        self.list = str(head.manifest_list)
+        self.manifests = [m.manifest_path for m in ManifestReader(by.table.storage).manifests(head)]
+        storage, files = by.table.storage, []
+        if "list" in kinds:
+            files.append(GarbageFile(FileKind.MANIFEST_LIST, self.list))
+        if "manifests" in kinds:
+            files += [GarbageFile(FileKind.MANIFEST, m, storage.head(m).size_bytes) for m in self.manifests]
+        self.plan = in_trash(written_plan(by.table, files), storage)
+        self.damager = Damager(by.catalog, by.identifier, Choices(0))
+        self.gone = [file.location for file in files]
+
+    def trashed(self, location: str) -> str:
+        return planned_trash(self.plan, location)
+
+    def comes_back(self, fault: int) -> None:
+        assert not {*self.gone} & files_in(self.table).keys()
+        result = mended_by(self.by.table, fault)
+        assert {one.fault_id for one in result.mended} == {fault}, result
+        assert all(one.is_put_back and FROM_TRASH in one.action for one in result.mended)
+        now = self.by.table
+        assert scanned_rows(now) == self.rows
+        assert entries_of(now) == self.entries
+        assert now.metadata_location == self.table.metadata_location
+        written = files_in(now)
+        assert all(written[location] == self.files[location] for location in self.gone)
+
+    def stays(self, fault: int, why: str) -> None:
+        before = files_in(self.table)
+        result = mended_by(self.by.table, fault)
+        assert not [one for one in result.mended if FROM_TRASH in one.action], result
+        assert any(why in one.reason for one in result.not_mended), result
+        assert before.items() <= files_in(self.by.table).items()
+        assert not {*self.gone} & files_in(self.by.table).keys()
+
+
+@for_each("version", [1, 2, 3])
+@for_each(("kinds", "fault"), [(["list"], LIST), (["manifests"], MANIFEST), (["list", "manifests"], LIST)])
+def test_they_come_back(kinds, fault, version):
+    Trashed(kinds, version).comes_back(fault)
+
+
+@for_each(
+    ("change", "why"),
+    [
+        (lambda data: data.extend(b" "), "not in the trash of a run as the list describes it"),
+        (lambda data: data.__setitem__(-30, data[-30] ^ 0xFF), "is not the missing one"),
+    ],
+)
+def test_manifests_that_are_not_the_missing_ones_stay(change, why):
+    found = Trashed(["manifests"])
+    for path in found.manifests:
+        found.damager.change_bytes(found.trashed(path), change)
+    found.stays(MANIFEST, why)
+
+
+def test_a_manifest_that_is_there_and_cannot_be_read_stays():
+    found = Trashed([])
+    found.damager.change_bytes(found.manifests[0], lambda data: data.__delitem__(slice(-20, None)))
+    found.stays(MANIFEST, "is there and cannot be read")
+
+
+def of_another_snapshot(found: Trashed, at: str) -> None:
+    parent = found.table.metadata.snapshot(found.table.metadata.head("main").parent_snapshot_id)
+    found.damager.write(at, found.damager.read(str(parent.manifest_list)))
+
+
+def of_a_longer_manifest(found: Trashed, _: str) -> None:
+    at = found.trashed(found.manifests[0])
+    found.damager.write(found.manifests[0], found.damager.read(at) + b" ")
+    found.damager.remove(at)
+    found.gone.remove(found.manifests[0])
+
+
+def without_totals(found: Trashed, _: str) -> None:
+    def edit(document):
+        head = next(s for s in document["snapshots"] if s["snapshot-id"] == document["current-snapshot-id"])
+        del head["summary"]["total-records"]
+
+    found.damager.edit_metadata(edit)
+
+
+@for_each(
+    ("spoil_list", "why"),
+    [
+        (
+            lambda found, at: found.damager.edit_avro(at, lambda rows: rows.pop(0)),
+            "where the summary of its snapshot says",
+        ),
+        (
+            lambda found, at: found.damager.change_bytes(at, lambda data: data.__delitem__(slice(-9, None))),
+            "is not whole",
+        ),
+        (of_another_snapshot, "is of another snapshot"),
+        (lambda found, _: found.damager.remove(found.trashed(found.manifests[0])), "neither there nor in the trash"),
+        (of_a_longer_manifest, "bytes, not"),
+        (without_totals, "says nothing"),
+    ],
+)
+def test_a_list_that_contradicts_its_snapshot_stays(spoil_list, why):
+    """Of a list nobody has written the length: what it says is held against its snapshot."""
+    found = Trashed(["list", "manifests"])
+    spoil_list(found, found.trashed(found.list))
+    found.stays(LIST, why)

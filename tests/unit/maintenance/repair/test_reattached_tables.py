@@ -137,7 +137,7 @@ def sibling(world: World, like: str, name: str, **keys: Any) -> str:
 
 @for_each("version", [1, 2, 3])
 @for_each("how", SPOILT)
-def test_a_table_begins_again_from_the_file_before_where_the_loss_is_accepted(how, version):
+def test_a_table_begins_again_from_the_file_before(how, version):
     world = filled(version)
     earlier, sound = world.copy(), log_of(world)[-1]
     before = parse_metadata(world.memory.read(sound), sound)
@@ -238,7 +238,7 @@ def test_another_plan_than_the_approved_one_is_refused():
 # Which file
 
 
-def test_of_two_files_of_one_version_neither_is_taken_where_nothing_tells_which_was_the_table():
+def test_of_two_files_of_one_version_neither_is_taken():
     world = filled()
     sound = log_of(world)[-1]
     other = sibling(world, sound, "00002-aaaa")
@@ -385,7 +385,7 @@ def test_packed_metadata_begins_again_packed(how):
 # What the earlier metadata needs
 
 
-def test_files_that_the_earlier_metadata_needs_and_that_are_gone_have_to_be_accepted_too():
+def test_lost_files_that_earlier_metadata_needs():
     world = filled()
     table = world.table
     before = table.metadata.snapshots[-2]
@@ -541,7 +541,7 @@ def test_a_file_that_was_written_anew_meanwhile_is_not_passed_over():
     assert len(world.rows()) == 20
 
 
-def test_a_table_that_others_mended_and_committed_to_before_the_swap_is_left_alone():
+def test_a_table_mended_by_others_before_the_swap():
     world = filled()
     location = world.table.metadata_location
     whole = world.memory.read(location)
@@ -589,7 +589,7 @@ def test_an_answer_that_is_lost_is_looked_for_and_told_where_it_stays_unknown():
 
 
 @pytest.mark.parametrize("how", ["garbage", "missing", "without location"])
-def test_a_run_that_is_cut_off_at_any_call_leaves_the_old_table_or_the_new_one(how):
+def test_a_run_cut_off_at_any_call(how):
     world = filled()
     sound, location = log_of(world)[-1], spoil(world, how)
     files = world.state()[0]
@@ -692,7 +692,7 @@ def test_tables_of_catalogs_on_disk_begin_again(tmp_path, kind, how):
 
 
 @for_each("how", SPOILT)
-def test_the_other_jobs_work_afterwards_and_what_is_lost_goes_once_the_spoilt_file_is_moved_away(how):
+def test_other_jobs_after_a_new_beginning(how):
     world = filled()
     last = world.table
     lost = {canonical(e.data_file.file_path) for e in live_entries(last)}

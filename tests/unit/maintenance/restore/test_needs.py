@@ -1,4 +1,4 @@
-"""Runs one after the other: what an older one's snapshots need may have gone with a newer one."""
+"""Runs one after the other: what an older one needs may have gone with a newer one; and repairs that are taken back."""
 
 import gc
 import tracemalloc
@@ -10,18 +10,25 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.files import DeleteFiles
-from icekeep.errors import ClaimedError, SafetyError, UnavailableError
+from icekeep.errors import ClaimedError, NotFoundError, SafetyError, UnavailableError
 from icekeep.maintenance.delete.lease import LEASE_MS, take_lease
 from icekeep.maintenance.delete.plan_file import DeletionPlan
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
+from icekeep.maintenance.repair.job import repair
 from icekeep.maintenance.restore import files as needs
 from icekeep.maintenance.restore.files import _planned_keys
 from icekeep.maintenance.restore.job import list_restorable, plan_restore, restore
 from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.location_keys import location_keys, path_keys
+from icekeep.tables.refs import create_branch, create_tag
+from icekeep.tables.verbs import append
+from kit.cases import Choices
 from kit.changes import run as commit_change
+from kit.damager import Damager
 from kit.expired_tables import ExpiredWorld, expired, in_trash, moves_of, written_plan
+from kit.job_world import World as RepairedWorld
+from kit.lake import events
 from kit.memory_catalog import MemoryCatalog, after, fails
 from kit.runtime import FakeRuntime, no_spark
 from kit.storage import HookedStorage, MemoryStorage, contents
@@ -151,7 +158,7 @@ def test_what_the_snapshots_need_may_go_while_the_catalog_is_away():
     assert restore(table, run="run-1").status == "done"
 
 
-def test_a_claim_that_ended_while_the_catalog_was_away_is_seen_before_the_commit():
+def test_a_claim_that_ended_while_the_catalog_was_away():
     """Another run had deleted the files by then, and the snapshot came back without them."""
     world = World()
     before = world.load().metadata
@@ -273,3 +280,95 @@ def test_many_places_are_looked_at_side_by_side():
     world.storage.before = before
     assert plan_restore(world.load(), run=plan.run).restored_files_count == len(planned)
     assert most >= 4
+
+
+def repaired(version: int = 2):
+    """A world of two branches with faults, and the result of a repair of both."""
+    world = RepairedWorld(version)
+    world.append(1)
+    create_branch(world.table, "audit")
+    world.append(2)
+    damager = Damager(world.catalog, EVENTS, Choices(3))
+    for place in [*damager.entries()]:
+        damager.edit_file(place, file_size_in_bytes=place.file["file_size_in_bytes"] + 1)
+    heads = {name: ref.snapshot_id for name, ref in world.table.metadata.refs.items()}
+    result = repair(world.table, no_spark, fault=[302])
+    assert [one.branch for one in result.branches] == ["main", "audit"]
+    return world, heads, result
+
+
+def heads_of(world: RepairedWorld) -> dict[str, int]:
+    return {name: ref.snapshot_id for name, ref in world.table.metadata.refs.items()}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_the_branches_of_a_repair_go_back_to_their_snapshots_before_it(version):
+    world, heads, result = repaired(version)
+    assert heads_of(world) != heads
+    files = {*world.memory.files}
+    [listed] = list_restorable(world.table)
+    assert (listed.run, listed.job, listed.files_count) == (result.run, "repair", 0)
+    back = restore(world.table, run=result.run)
+    assert (back.status, back.job) == ("done", "repair")
+    assert back.restored_branches == ("audit", "main")
+    assert heads_of(world) == heads
+    assert files < {*world.memory.files}
+    assert list_restorable(world.table) == ()
+    with pytest.raises(SafetyError, match=r"no branch ends with a snapshot of run .*: it was taken back before"):
+        restore(world.table, run=result.run)
+
+
+def test_later_commits_are_not_lost_with_it():
+    world, _, result = repaired()
+    world.append(5)
+    heads = heads_of(world)
+    back = restore(world.table, run=result.run)
+    assert (back.status, back.restored_branches) == ("partial", ("audit",))
+    assert (back.note or "").startswith("branches that have later commits keep it: 'main'; ")
+    with pytest.raises(SafetyError, match="would lose the commits after it"):
+        restore(world.table, run=result.run)
+    assert heads_of(world)["main"] == heads["main"]
+
+
+def test_a_tag_stays_where_it_is_and_a_run_that_is_not_there_is_told():
+    world, heads, result = repaired()
+    create_tag(world.table, "mended")
+    restore(world.table, run=result.run)
+    assert heads_of(world)["main"] == heads["main"] != heads_of(world)["mended"]
+    # Of a script whose variable was empty nobody knows which repair it means.
+    for run in ("repair-of-another-table", "repair-"):
+        with pytest.raises(NotFoundError, match="no snapshot of table"):
+            restore(world.table, run=run)
+
+
+def test_a_branch_that_was_made_of_what_was_mended_goes_back_unless_it_has_commits():
+    """Nobody can tell it from one that the repair mended; a tag keeps what was fixed."""
+    world, heads, result = repaired()
+    create_branch(world.table, "later")
+    create_branch(world.table, "further")
+    append(world.table, [events(7, 5)], branch="further")
+    further = heads_of(world)["further"]
+    back = restore(world.table, run=result.run)
+    assert (back.status, back.restored_branches) == ("partial", ("audit", "later", "main"))
+    assert heads_of(world) == {**heads, "later": heads["main"], "further": further}
+
+
+def test_what_was_restored_before_is_not_what_the_newest_run_means():
+    world, _, result = repaired()
+    with pytest.raises(
+        NotFoundError,
+        match=f"nothing to restore .*; a repair is taken back by its name: `icekeep restore .* --run {result.run}`",
+    ):
+        restore(world.table)
+
+
+def test_a_repair_that_names_its_run_as_repairs_did_before_goes_back_too():
+    world, heads, result = repaired()
+    location = world.pointer()
+    data, *rest = world.memory.files[location]
+    assert data.count(b'"icekeep.run-id"') == 2
+    world.memory.files[location] = (data.replace(b'"icekeep.run-id"', b'"icekeep.run"'), *rest)
+    [listed] = list_restorable(world.table)
+    assert listed.run == result.run
+    assert restore(world.table, run=result.run).status == "done"
+    assert heads_of(world) == heads

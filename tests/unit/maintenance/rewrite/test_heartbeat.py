@@ -1,17 +1,31 @@
-"""A run says that it is alive, and who cleans up goes by it."""
+"""A run says that it is alive, each job does, and who cleans up goes by it."""
 
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, Warned
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.rewrite.alive import DEAD_AFTER_MS, LOOK_AFTER_MS, Beat, Heartbeat, living_runs, sweep_runs
+from icekeep.maintenance.rewrite.run import TAG_PREFIX, RewriteRun
+from icekeep.runtime import SYSTEM
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.changes import Recorder
+from kit.deletes import data_files, delete_positions
+from kit.lake import Lake
 from kit.memory_catalog import MemoryCatalog
+from kit.numbered_rows import gone, made
+from kit.runtime import FakeRuntime, no_spark, with_runtime
 from kit.storage import HookedStorage
 from kit.tables import memory_table
 
@@ -181,7 +195,7 @@ def test_beats_that_cannot_be_removed_age(table):
     assert swept(table) == 1
 
 
-def test_new_files_are_looked_at_once_the_run_is_as_old_as_orphan_removal_wants_them(table):
+def test_new_files_of_an_old_run_are_looked_at(table):
     locations = [f"{table.metadata.location}/data/{name}" for name in "abcde"]
     table.storage.create(locations[0], b"x")
     heartbeat = heartbeat_of(table)
@@ -191,3 +205,64 @@ def test_new_files_are_looked_at_once_the_run_is_as_old_as_orphan_removal_wants_
     heartbeat.check_there(locations[:1])
     with pytest.raises(SafetyError, match=r"4 of 5 new files of 'db.events' are gone .*/b', .*/c', .*/d': .* 23 hours"):
         heartbeat.check_there(locations)
+
+
+def small_files(lake: Lake) -> Table:
+    return lake.filled(commits=6)
+
+
+def with_position_deletes(lake: Lake) -> Table:
+    table = made(lake)
+    path = data_files(table)[0].file_path
+    for position in range(5):
+        table = delete_positions(table, [(path, position)])
+    return table
+
+
+def with_equality_deletes(lake: Lake) -> Table:
+    return gone(made(lake), 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("fill", "job", "is_pinned"),
+    [
+        (small_files, compact, True),
+        (with_position_deletes, rewrite_position_deletes, True),
+        (with_equality_deletes, convert_equality_deletes, True),
+        (small_files, rewrite_manifests, False),
+    ],
+)
+def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
+    fill: Callable[[Lake], Table], job: Callable[..., Any], is_pinned: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = fill(lake)
+    directory = Path(table.metadata.location.removeprefix("file://"))
+    dead = directory / ".icekeep/runs/dead/moves-0"
+    dead.parent.mkdir(parents=True)
+    dead.write_bytes(b"left")
+    before = lake.content_on_disk()
+    send = RewriteRun.send
+    alive: list[frozenset[str]] = []
+
+    def checked(rewrite: RewriteRun, *arguments: Any) -> Any:
+        base = rewrite.table
+        [run] = living_runs(base, SYSTEM)
+        new = lake.content_on_disk() - before
+        assert new
+        assert all(run in str(path) for path in new)
+        # A sweep of another job, some days later by its own clock, which is wrong.
+        days_later = FakeRuntime(now_ms=SYSTEM.now_ms() + 3 * DEAD_AFTER_MS)
+        sweep_runs(base, days_later, keep="", listener=SILENT)
+        assert living_runs(base, SYSTEM) == {run}
+        tags = [name for name in base.catalog.load(base.identifier).metadata.refs if name.startswith(TAG_PREFIX)]
+        assert [run in tag for tag in tags] == [True] * is_pinned
+        alive.append(frozenset({run}))
+        return send(rewrite, *arguments)
+
+    monkeypatch.setattr(RewriteRun, "send", checked)
+    result = job(with_runtime(table, SYSTEM), no_spark)
+    assert len(alive) == 1
+    assert result is not None
+    assert living_runs(table, SYSTEM) == frozenset()
+    refs = lake.catalog.load(table.identifier).metadata.refs
+    assert not [name for name in refs if name.startswith(TAG_PREFIX)]

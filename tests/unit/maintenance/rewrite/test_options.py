@@ -1,12 +1,18 @@
-"""Examples of Iceberg's TestSizeBasedFileRewritePlanner, and its rules."""
+"""Sizes, as in Iceberg's TestSizeBasedFileRewritePlanner, and the progress of groups."""
 
+import pickle
+import subprocess
+import sys
 from operator import attrgetter
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.events import StepAdvanced, StepUnderWay
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.rewrite.groups import ByteProgress
 from icekeep.maintenance.rewrite.options import (
     FileSizes,
     expected_output_files,
@@ -14,7 +20,9 @@ from icekeep.maintenance.rewrite.options import (
     in_job_order,
     input_split_bytes,
 )
+from icekeep.storage.local.storage import LocalStorage
 from kit.cases import for_each
+from kit.changes import Recorder
 
 MIB = 1 << 20
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
@@ -70,7 +78,7 @@ def test_a_task_takes_what_makes_a_file_and_no_less_than_the_target(input_bytes,
     assert input_split_bytes(input_bytes, sizes) == split_bytes
 
 
-def test_a_group_a_little_above_the_target_makes_two_files_by_tasks_of_the_target():
+def test_a_group_a_little_above_the_target():
     # TestSizeBasedFileRewritePlanner.testInputSplitSizeLowerBound: four files of 145 MB, a rest of more than a tenth.
     sizes = FileSizes(target_bytes=512 * MIB, min_bytes=256 * MIB, max_bytes=768 * MIB)
     assert expected_output_files(580 * MIB, sizes) == 2
@@ -88,13 +96,12 @@ def file_size_options(draw):
     least = draw(st.none() | st.integers(0, target - 1))
     most = draw(st.none() | st.integers(target + 1, 3 * target))
     return file_sizes(
-        RewriteDataFilesOptions(target_file_size_bytes=target, min_file_size_bytes=least, max_file_size_bytes=most),
-        1,
+        RewriteDataFilesOptions(target_file_size_bytes=target, min_file_size_bytes=least, max_file_size_bytes=most), 1
     )
 
 
 @given(file_size_options(), st.integers(0, 10**8))
-def test_expected_files_are_never_too_large_and_only_by_a_little_above_the_target(sizes, input_bytes):
+def test_expected_files_are_never_too_large(sizes, input_bytes):
     files = expected_output_files(input_bytes, sizes)
     assert files >= 1
     average = input_bytes / files
@@ -121,3 +128,73 @@ def test_equal_groups_stay_in_the_order_of_planning():
         "files-asc": [0, 1, 2],
         "files-desc": [2, 0, 1],
     }
+
+
+STEP = "rewriting"
+
+
+def done(recorder):
+    """What is known to be done, or under way where that is more."""
+    assert all(event.step == STEP and event.done > 0 for event in recorder.events)
+    finished = sum(event.done for event in recorder.events if isinstance(event, StepAdvanced))
+    return max([finished, *(event.done for event in recorder.events if isinstance(event, StepUnderWay))])
+
+
+def copy(storage, source, target):
+    with storage.open(source) as read, storage.write(target) as written:
+        written.write(read.read(600))
+        written.write(read.read())
+
+
+def test_bytes_of_a_group_count_while_they_are_read_and_written_and_all_once_it_is_finished(tmp_path):
+    source, target = (tmp_path / "a").as_uri(), (tmp_path / "b").as_uri()
+    (tmp_path / "a").write_bytes(bytes(1000))
+    recorder = Recorder()
+    progress = ByteProgress(recorder, STEP, 2000, are_workers_here=False)
+    storage = progress.counting(LocalStorage())
+    with storage.open(source) as stream:
+        stream.read(600)
+    progress.report()
+    assert done(recorder) == 300
+    copy(storage, source, target)
+    progress.report()
+    # More was read than once: what is under way is an estimate.
+    assert 300 < done(recorder) < 2000
+    progress.finish(1000, 500)
+    assert done(recorder) >= 1000
+    progress.finish(1000, 500)
+    assert done(recorder) == 2000
+    progress.report()
+    assert done(recorder) == 2000
+
+
+def test_what_is_under_way_is_never_shown_as_finished(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(1000))
+    recorder = Recorder()
+    progress = ByteProgress(recorder, STEP, 1000, are_workers_here=False)
+    storage = progress.counting(LocalStorage())
+    for number in range(5):
+        copy(storage, (tmp_path / "a").as_uri(), (tmp_path / f"b{number}").as_uri())
+    progress.report()
+    assert done(recorder) == 990
+
+
+@pytest.mark.process
+def test_workers_report_by_a_file_each(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(1000))
+    recorder = Recorder()
+    with ByteProgress(recorder, STEP, 1000, are_workers_here=True) as progress:
+        pickled = tmp_path / "storage"
+        pickled.write_bytes(pickle.dumps(progress.counting(LocalStorage())))
+        worker = (
+            "import pickle, sys; from pathlib import Path; storage = pickle.loads(Path(sys.argv[1]).read_bytes())\n"
+            "with storage.open(sys.argv[2]) as stream: stream.read()\n"
+        )
+        subprocess.run([sys.executable, "-c", worker, str(pickled), (tmp_path / "a").as_uri()], check=True)
+        progress.report()
+        assert done(recorder) == 500
+        _, directory = progress.counting(LocalStorage()).__reduce__()[1]
+        assert len([*directory.iterdir()]) == 1
+    assert not directory.exists()
+    # A task that Spark begins again later finds no place for its counts, and works without.
+    assert isinstance(pickle.loads(pickled.read_bytes()), LocalStorage)

@@ -74,7 +74,7 @@ def test_what_lies_below_the_own_directory_is_not_told(table) -> None:
     assert names(table) == []
 
 
-def test_files_of_attempts_that_nobody_heard_of_are_removed_and_all_others_stay(table) -> None:
+def test_files_of_lost_attempts_are_removed(table) -> None:
     with WrittenFiles(table, "run", SILENT) as written:
         storage = written.naming(table.storage)
         for name in ("heard", "committed", "unheard"):

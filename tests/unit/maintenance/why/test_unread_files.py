@@ -32,7 +32,7 @@ def test_what_the_next_expiration_takes_is_told_so(world):
     assert "the next `expire_snapshots` drops" in result.answer
 
 
-def test_a_file_in_the_trash_is_told_with_its_run_from_its_place_and_from_the_trash(world):
+def test_a_file_in_the_trash_has_its_run(world):
     began_ms = world.runtime.now_ms()
     world.expire(trash=3)
     result = told(world, A)
@@ -107,7 +107,7 @@ def test_what_orphan_removal_leaves_alone_is_told_with_the_reason(world, name, s
     assert says in result.answer
 
 
-def test_what_was_never_there_is_told_so_and_an_end_of_several_orphans_is_refused(world):
+def test_what_was_never_there(world):
     for path in ("memory://lake/wh/db/events/data/none", "none"):
         result = told(world, path)
         assert (result.state, result.is_in_storage, result.history, result.plans) == (FileState.UNKNOWN, False, (), ())
@@ -117,7 +117,7 @@ def test_what_was_never_there_is_told_so_and_an_end_of_several_orphans_is_refuse
         told(world, "lost1")
 
 
-def test_a_file_that_is_missing_though_snapshots_read_it_is_told_with_the_run_that_has_it(world):
+def test_a_missing_file_has_the_run_that_took_it(world):
     world.expire(trash=3)
     run = told(world, A).plans[0].run
     world.adopt("a")
@@ -129,7 +129,7 @@ def test_a_file_that_is_missing_though_snapshots_read_it_is_told_with_the_run_th
 
 
 @pytest.mark.parametrize("what", ["manifest", "list"])
-def test_what_cannot_be_looked_into_is_told_and_nothing_is_said_to_be_an_orphan(world, what):
+def test_beside_what_cannot_be_read_nothing_is_an_orphan(world, what):
     table = world.table
     broken = manifests_of(table)[-1].manifest_path if what == "manifest" else table.metadata.snapshots[0].manifest_list
     world.memory.files[broken] = (b"broken", world.runtime.now_ms())
@@ -148,7 +148,7 @@ def test_what_cannot_be_looked_into_is_told_and_nothing_is_said_to_be_an_orphan(
     assert told(world, "none").state is FileState.UNDECIDED
 
 
-def test_a_list_that_counts_other_files_than_its_snapshot_is_told_unless_it_is_trusted(world):
+def test_a_list_that_counts_other_files(world):
     table = world.table
     *others, last = table.metadata.snapshots
     wrong = replace(last, summary={**last.summary, "total-data-files": "7"})
@@ -172,7 +172,7 @@ def add_one(world):
     return world.table
 
 
-def test_what_a_list_that_cannot_be_read_may_have_is_not_said_to_be_removed_by_it(world):
+def test_an_unreadable_list_removes_nothing(world):
     assert [event.event for event in told(world, A).history] == ["added", "removed"]
     world.memory.files[world.table.current_snapshot.manifest_list] = (b"broken", world.runtime.now_ms())
     result = told(world, A)
@@ -190,7 +190,7 @@ def test_a_plan_whose_snapshots_are_in_the_table_takes_no_file(world):
 
 
 @pytest.mark.parametrize("deletes", [False, True])
-def test_a_plan_that_is_being_restored_keeps_its_files_and_one_that_deletes_for_good_gives_none_back(world, deletes):
+def test_plans_in_a_restore_and_in_a_deletion(world, deletes):
     world.expire(options={"grace": "1d"})
     (plan,) = told(world, A).plans
     table, now_ms = world.table, world.runtime.now_ms() + DAY_MS
@@ -204,7 +204,7 @@ def test_a_plan_that_is_being_restored_keeps_its_files_and_one_that_deletes_for_
     assert told_now.until_ms == (now_ms if deletes else now_ms + DAY_MS)
 
 
-def test_a_file_of_a_run_that_is_alive_and_one_in_another_place_of_the_table_are_left_alone(world):
+def test_files_of_living_runs_and_in_other_places(world):
     run = "11112222-3333-4444-5555-666677778888"
     world.leave(f"00000-{run}.parquet")
     world.memory.create(f"{world.table.metadata.location}/.icekeep/runs/{run}/alive-000001.json", b"{}")
@@ -237,7 +237,7 @@ def test_manifests_of_a_partition_spec_that_is_not_there_are_told(world):
     assert "partition spec 0" in result.notes[0]
 
 
-def test_a_plan_that_cannot_be_read_is_told_and_nothing_is_said_to_be_an_orphan(world):
+def test_beside_an_unreadable_plan_nothing_is_an_orphan(world):
     world.expire(options={"grace": "2d"})
     part = next(at for at in world.memory.files if at.endswith(".jsonl"))
     world.memory.files[part] = (b'{"kind": 1}', world.runtime.now_ms())
@@ -268,10 +268,3 @@ def test_a_table_whose_files_are_not_deleted_is_told_so_and_one_that_is_encrypte
     encrypted = replace(table.metadata, properties={"encryption.key-id": "k"})
     with pytest.raises(UnsupportedError, match="why refuses the table"):
         why(replace(table, metadata=encrypted), A, no_spark)
-
-
-def test_a_file_that_was_added_again_has_all_of_its_life(world):
-    world.adopt("a")
-    result = told(world, A)
-    assert result.state is FileState.CURRENT
-    assert [event.event for event in result.history] == ["added", "removed", "added"]
