@@ -403,7 +403,7 @@ def test_data_files_are_planned_once_and_then_forgotten(
 
 
 ALL = {"rewrite-all": "true"}
-IN_TASKS = {"entries_count": -1}
+IN_TASKS = {"entries_count": -1, "matched_entries_count": -1}
 
 
 def planned(table: Table, spark: Any, directory: str | None = None, **limits: int) -> DeletesPlan:

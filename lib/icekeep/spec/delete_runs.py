@@ -202,7 +202,7 @@ def _sole_path_pairs(
     count = int(partitions.max(initial=-1)) + 1
     sole = np.flatnonzero((deletes.sole_lengths >= 0) & (of_deletes >= 0))
     lengths = np.unique(deletes.sole_lengths[sole])
-    if len(lengths) > _MANY_LENGTHS:
+    if len(sole) and len(lengths) > _MANY_LENGTHS:
         yield from _searched_pairs(data, partitions, of_deletes, deletes, sole)
         return
     for length in lengths.tolist():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from icekeep.planning import deletes as planned
 from icekeep.planning.deletes import reaching
 from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.planning.manifests import ENTRIES
+from icekeep.spec import delete_runs
 from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.matched_deletes import reaches
 from icekeep.spec.reach import may_name, own_path
@@ -52,6 +54,13 @@ def names(data: Entries, deletes: Entries) -> dict[str, list[str]]:
 def test_each_data_file_gets_the_deletes_that_the_rule_gives_it(table: tuple[Entries, Entries]) -> None:
     data, deletes = table
     assert found(data, deletes) == expected(data, deletes)
+
+
+@given(generated_tables())
+def test_paths_of_many_lengths_are_searched(table: tuple[Entries, Entries]) -> None:
+    data, deletes = table
+    with patch.object(delete_runs, "_MANY_LENGTHS", -1):
+        assert found(data, deletes) == expected(data, deletes)
 
 
 @for_each(("deletes", "problem"), REFUSED)

@@ -14,8 +14,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby, pairwise
-from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 PART_FILES = 20_000
 _SAMPLES_COUNT = 32
+_ROWS_AT_ONCE = 100_000
 _NAME = struct.Struct(">QQ")
 _FILE = np.dtype([("high", ">u8"), ("low", ">u8"), ("number", ">i8"), ("has_vector", "?")])
 
@@ -78,21 +79,27 @@ class LivePart(msgspec.Struct, frozen=True, kw_only=True):
 def packed_parts(files: Mapping[str, LiveFile]) -> Iterator[LivePart]:
     """Data files by path, in parts."""
     paths = sorted(files)
+    numbers = np.array([files[path].sequence_number for path in paths], np.int64)
+    packed = _packed(paths, numbers, np.array([files[path].has_vector for path in paths], np.bool_))
     for start in range(0, len(paths), PART_FILES):
-        some = paths[start : start + PART_FILES]
-        numbers = np.array([files[path].sequence_number for path in some], np.int64)
-        yield _part(some, numbers, np.array([files[path].has_vector for path in some], np.bool_))
+        some = slice(start * _FILE.itemsize, (start + PART_FILES) * _FILE.itemsize)
+        yield _part(paths[start : start + PART_FILES], packed[some])
 
 
-def _part(paths: Sequence[str], numbers: np.ndarray, have_vectors: np.ndarray, *, packs: bool = True) -> LivePart:
-    packed = None
-    if packs:
-        rows = np.empty(len(paths), _FILE)
-        names = np.frombuffer(b"".join(map(path_digest, paths)), ">u8").reshape(-1, 2)
-        rows["high"], rows["low"], rows["number"], rows["has_vector"] = *names.T, numbers, have_vectors
-        packed = rows.tobytes()
-    step = -(-len(paths) // _SAMPLES_COUNT)
-    return LivePart(files_count=len(paths), samples=tuple(paths[::step]), last_path=paths[-1], packed=packed)
+def _packed(paths: Sequence[str], numbers: np.ndarray, have_vectors: np.ndarray) -> bytes:
+    rows = np.empty(len(paths), _FILE)
+    names = np.frombuffer(b"".join(map(path_digest, paths)), ">u8").reshape(-1, 2)
+    rows["high"], rows["low"], rows["number"], rows["has_vector"] = *names.T, numbers, have_vectors
+    return rows.tobytes()
+
+
+def _part(paths: Sequence[str], packed: bytes | None) -> LivePart:
+    return LivePart(
+        files_count=len(paths),
+        samples=tuple(paths[:: -(-len(paths) // _SAMPLES_COUNT)]),
+        last_path=paths[-1],
+        packed=packed,
+    )
 
 
 class PackedLiveFiles:
@@ -217,11 +224,17 @@ def live_data(scan: Scan, spark: SparkSource, asked: LiveRowsRequest, directory:
     """
     storage, opened = scan.table.storage, scan.data.opened
     wanted, columns = EntryFilter(specs=scan.data.specs), frozenset(_COLUMNS)
-    reading = chosen_reading(opened, limits_of(spark).matched_entries_count)
+    limits = limits_of(spark)
+    reading = chosen_reading(opened, limits.matched_entries_count)
     if reading.by is ReadBy.DRIVER:
-        files = few_entries(storage, opened, wanted, columns, reading.decoder)
-        rows = _few_rows(files, asked).combine_chunks().to_batches()
-        return _looked_at(rows, asked.ranges, packs=directory is not None)
+        files = _few_rows(few_entries(storage, opened, wanted, columns, reading.decoder), asked)
+        batches = files.to_batches(max_chunksize=_ROWS_AT_ONCE)
+        if directory is None or len(files) <= limits.entries_count:
+            return _looked_at(batches, asked.ranges, packs=directory is not None)
+        # Each task of a group is sent its parts.
+        with ExitStack() as stack:
+            parts_file = _PartsFile(f"{directory}/live-driver.bin", storage, stack)
+            return _looked_at(batches, asked.ranges, parts_file.keep, packs=True)
     rows = _many_rows(entries(storage, spark, opened, wanted, columns, reading), asked)
     shared = (asked.ranges, directory, storage)
     step = "looking at the data files that position deletes are for"
@@ -305,87 +318,89 @@ def _looked_at(
 ) -> LiveData:
     """Look at data files that come by partition and path; with `keep`, only one part is held at a time."""
     found = LiveData()
-    for partition, slices in groupby(_of_one_partition(batches), itemgetter(0)):
-        files = _FilesOfPartition(partition, ranges.get(partition), found, packs=packs)
-        parts = files.parts(rows for _, rows in slices)
-        if partition in ranges:
-            found.parts[partition] = tuple(parts if keep is None else map(keep, parts))
-        else:
-            deque(parts, maxlen=0)
+    for partition, slices in groupby(_in_ranges(batches, ranges, found, packs=packs), attrgetter("partition")):
+        parts = _parts(partition, slices, ranges[partition], found)
+        found.parts[partition] = tuple(parts if keep is None else map(keep, parts))
     return found
 
 
-def _of_one_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The batches, cut where the partition changes."""
-    for batch in batches:
-        changes = np.zeros(0, np.bool_)
-        if batch.num_rows:
-            columns = (batch[name] for name in _PLACE)
-            changes = np.logical_or.reduce([pc.not_equal(c[1:], c[:-1]).to_numpy(False) for c in columns])
-        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
-        for start, stop in pairwise(bounds):
-            if start < stop:
-                partition = batch["spec_id"][start].as_py(), batch["partition"][start].as_py()
-                yield partition, batch.slice(start, stop - start)
+class _Slice(NamedTuple):
+    """Neighbours of one partition."""
+
+    partition: Partition
+    paths: list[str]
+    least: int
+    packed: bytes | None
 
 
-class _FilesOfPartition:
-    """Looks at the data files of a partition, in the order of their paths: notes what is asked for, and makes parts.
+def _in_ranges(
+    batches: Iterable[pa.RecordBatch],
+    ranges: Mapping[Partition, Sequence[PathRange]],
+    found: LiveData,
+    *,
+    packs: bool,
+) -> Iterator[_Slice]:
+    """The files of partitions that ranges are in; those that are asked for by path are noted.
 
-    With `ranges`, their least number and the ranges that they lie in are noted; without, no part is made.
+    There may be as many partitions as files, so that all which Arrow and NumPy do is done for a batch as a whole.
     """
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        numbers = batch["sequence_number"].to_numpy()
+        have_vectors = numbers <= pc.fill_null(batch["vector_reach"], -1).to_numpy()
+        named = np.flatnonzero(batch["is_named"].to_numpy(False))
+        columns = (*(batch[name].take(pa.array(named)).to_pylist() for name in (*_PLACE, "file_path")),)
+        for spec_id, key, path, number, has_vector in zip(
+            *columns, numbers[named].tolist(), have_vectors[named].tolist(), strict=True
+        ):
+            found.named[path] = PlacedFile((spec_id, key), LiveFile(number, has_vector=has_vector))
+        if not ranges:
+            continue
+        changes = [pc.not_equal(c[1:], c[:-1]).to_numpy(False) for c in (batch[name] for name in _PLACE)]
+        starts = np.concatenate([[0], np.flatnonzero(np.logical_or.reduce(changes)) + 1])
+        places = zip(*(batch[name].take(pa.array(starts)).to_pylist() for name in _PLACE), strict=True)
+        least = np.minimum.reduceat(numbers, starts).tolist()
+        paths = batch["file_path"].to_pylist()
+        packed = _packed(paths, numbers, have_vectors) if packs else None
+        for partition, lowest, (start, stop) in zip(
+            places, least, pairwise([*starts.tolist(), batch.num_rows]), strict=True
+        ):
+            if partition in ranges:
+                some = slice(start * _FILE.itemsize, stop * _FILE.itemsize)
+                yield _Slice(partition, paths[start:stop], lowest, None if packed is None else packed[some])
 
-    def __init__(
-        self, partition: Partition, ranges: Iterable[PathRange] | None, found: LiveData, *, packs: bool
-    ) -> None:
-        self._partition, self._found, self._packs = partition, found, packs
-        self._ranges = None if ranges is None else deque(sorted(ranges, key=attrgetter("first")))
-        self._last: str | None = None
 
-    def parts(self, slices: Iterable[pa.RecordBatch]) -> Iterator[LivePart]:
-        """`LivePart`s of `PART_FILES`; each slice is of at least one file."""
-        least, paths = MAX_LONG, list[str]()
-        numbers, have_vectors = np.empty(0, np.int64), np.empty(0, np.bool_)
-        for rows in slices:
-            some = rows["sequence_number"].to_numpy()
-            have = some <= pc.fill_null(rows["vector_reach"], -1).to_numpy()
-            self._note_named(rows, some, have)
-            if self._ranges is None:
-                continue
-            least = min(least, int(some.min()))
-            paths += self._in_ranges(rows["file_path"].to_pylist())
-            numbers, have_vectors = np.append(numbers, some), np.append(have_vectors, have)
-            while len(paths) >= PART_FILES:
-                yield _part(paths[:PART_FILES], numbers[:PART_FILES], have_vectors[:PART_FILES], packs=self._packs)
-                paths = paths[PART_FILES:]
-                numbers, have_vectors = numbers[PART_FILES:], have_vectors[PART_FILES:]
-        if self._ranges is not None:
-            self._found.least[self._partition] = least
-        if paths:
-            yield _part(paths, numbers, have_vectors, packs=self._packs)
-
-    def _note_named(self, rows: pa.RecordBatch, numbers: np.ndarray, have_vectors: np.ndarray) -> None:
-        named = np.flatnonzero(rows["is_named"].to_numpy(False))
-        paths = rows["file_path"].take(pa.array(named)).to_pylist()
-        for path, number, has_vector in zip(paths, numbers[named].tolist(), have_vectors[named].tolist(), strict=True):
-            self._found.named[path] = PlacedFile(self._partition, LiveFile(number, has_vector=has_vector))
-
-    def _in_ranges(self, paths: list[str]) -> list[str]:
-        """The same paths; the ranges that they lie in are noted."""
-        for before, path in pairwise((self._last, *paths)):
+def _parts(
+    partition: Partition, slices: Iterable[_Slice], ranges: Iterable[PathRange], found: LiveData
+) -> Iterator[LivePart]:
+    """The files of a partition in parts; their least number and the ranges that they lie in are noted."""
+    waiting = deque(sorted(ranges, key=attrgetter("first")))
+    least, last = MAX_LONG, None
+    paths: list[str] = []
+    packed: bytes | None = None
+    for one in slices:
+        least = min(least, one.least)
+        for before, path in pairwise((last, *one.paths)):
             if path == before:
                 raise InvalidTableError(f"data file {path!r} is live more than once in the table")
-        self._last = paths[-1]
-        last = self._last.encode()
-        waiting, place = self._ranges, 0
+        last, place = one.paths[-1], 0
         # A range is met by the first file at or behind its begin, if by any.
-        while waiting and waiting[0].first <= last:
-            one = waiting.popleft()
-            place = bisect_left(paths, one.first, place, key=str.encode)
+        while waiting and waiting[0].first <= last.encode():
+            met = waiting.popleft()
+            place = bisect_left(one.paths, met.first, place, key=str.encode)
             # Some writers cut an upper bound and forget to increment it.
-            if one.upper is None or paths[place].encode()[: len(one.upper)] <= one.upper:
-                self._found.met.add(one.number)
-        return paths
+            if met.upper is None or one.paths[place].encode()[: len(met.upper)] <= met.upper:
+                found.met.add(met.number)
+        paths += one.paths
+        packed = one.packed if packed is None or one.packed is None else packed + one.packed
+        size = PART_FILES * _FILE.itemsize
+        while len(paths) >= PART_FILES:
+            yield _part(paths[:PART_FILES], None if packed is None else packed[:size])
+            paths, packed = paths[PART_FILES:], None if packed is None else packed[size:]
+    found.least[partition] = least
+    if paths:
+        yield _part(paths, packed)
 
 
 _OF_DELETES = frozenset(
