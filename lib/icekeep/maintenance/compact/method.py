@@ -324,7 +324,11 @@ def choose_methods(
             method, reason = RewriteMethod.REENCODE, NOT_LOOKED_AT
         elif group.held is not None and choice == "never":
             method, reason = RewriteMethod.REENCODE, NEVER
-        elif workers.would_start and files_count + group.files_count > workers.limits.footers_count:
+        elif (
+            workers.would_start
+            and choice != "always"
+            and files_count + group.files_count > workers.limits.footers_count
+        ):
             method, reason = RewriteMethod.REENCODE, NOT_LOOKED_AT
         else:
             groups.append(group)

@@ -97,18 +97,9 @@ def foreseen_workers(source: SparkSource, work_bytes: int, files_count: float) -
     limits = limits_of(source)
     if is_started(source) or not _is_much(limits, work_bytes, files_count):
         return chosen_workers(source, work_bytes, files_count)
-    slots, master = expected_slots(live_properties, work_bytes), "local"
-    with suppress(Exception):
-        context = running_context()
-        master = live_properties().get("spark.master", master) if context is None else context.master
-    return Workers(
-        spark=None,
-        slots=slots,
-        process_slots=slots,
-        is_local=is_local_master(master),
-        limits=limits,
-        would_start=True,
-    )
+    slots, master = _slots_and_master(live_properties)
+    is_local = is_local_master(master)
+    return Workers(spark=None, slots=slots, process_slots=slots, is_local=is_local, limits=limits, would_start=True)
 
 
 def _is_much(limits: Limits, work_bytes: float, files_count: float) -> bool:
@@ -189,6 +180,11 @@ def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int)
     """
     if work_bytes <= _own_rewrite_bytes(LIMITS):
         return thread_workers().slots
+    return _slots_and_master(properties)[0]
+
+
+def _slots_and_master(properties: Callable[[], Mapping[str, str]]) -> tuple[int, str]:
+    """As `expected_slots`, of the session that runs or would be started, and its master."""
     configured: Mapping[str, str] = {}
     running, context = 0, running_context()
     # A session that is ending may raise anything, and an estimate is not worth an error.
@@ -198,7 +194,7 @@ def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int)
             configured = {"spark.master": context.master, **dict(context.getConf().getAll())}
         else:
             configured = properties()
-    return max(running, configured_slots(configured))
+    return max(running, configured_slots(configured)), configured.get("spark.master", "local[*]")
 
 
 class Turns:
