@@ -154,12 +154,12 @@ def planned(
     )
     strategy = chosen_strategy(None, sort_order, table.metadata, options)
     directory = None if run is None else own_directory(table.metadata, f"plans/{run}")
-    engine = limited(spark, entries_count=limit)
+    engine = limited(spark, entries_count=limit, matched_entries_count=limit)
     return plan(open_scan(table, where=where), engine, strategy, options, directory=directory)
 
 
 def without_files(found: RewritePlan) -> RewritePlan:
-    return replace(found, groups=tuple(replace(group, packed=None, location=None) for group in found.groups))
+    return replace(found, groups=tuple(replace(group, packed=None, location=None, held=None) for group in found.groups))
 
 
 def files_of(found: RewritePlan, table: Table) -> list[GroupFiles]:

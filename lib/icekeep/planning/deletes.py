@@ -54,6 +54,8 @@ BROADCAST_MAX_COUNT = 20_000
 CROWDED_COUNT = 2_000
 """A partition is crowded with more delete files than this that may be for several data files."""
 
+_PATHS_AT_ONCE = 250_000
+
 _BATCH_PAIRS = 100_000
 """Pairs of a data file and a delete file that reaches it in one batch of a task: some 20 MB."""
 
@@ -81,10 +83,16 @@ class ReachingDeletes(DeleteRuns, frozen=True, kw_only=True):
         A position in two of them counts twice, so a count may exceed the rows of the data file.
         """
         path = pc.coalesce(self.deletes["referenced_data_file"].cast(SOLE_PATH.type), self.deletes[SOLE_PATH.name])
-        row_of_path = pc.index_in(path, value_set=paths.cast(SOLE_PATH.type).combine_chunks())
-        is_own = pc.and_(pc.equal(self.deletes["content"], _POSITIONS), pc.is_valid(row_of_path)).to_numpy()
-        own = np.flatnonzero(is_own)
-        rows = pc.fill_null(row_of_path, 0).to_numpy()[own].astype(np.int64)
+        own = np.flatnonzero(pc.and_(pc.equal(self.deletes["content"], _POSITIONS), path.is_valid()).to_numpy())
+        named = path.take(pa.array(own))
+        different = named.unique()
+        places = _places_in(different, paths.cast(SOLE_PATH.type))
+        # Where two rows have a path, the first one counts.
+        those = np.flatnonzero(places >= 0)[::-1]
+        row_of_path = np.full(len(different), -1)
+        row_of_path[places[those]] = those
+        rows = row_of_path[_places_in(different, named)]
+        own, rows = own[rows >= 0], rows[rows >= 0]
         counts = np.zeros(len(self.offsets) - 1, np.int64)
         if len(self.starts):
             # Runs are in the order of their rows, and those of a row in that of their starts.
@@ -118,17 +126,20 @@ def reaching(
 
     def beginnings(length: int, rows: _Numbers, places: _Numbers) -> tuple[_Numbers, _Numbers]:
         soles = ordered[SOLE_PATH.name].take(pa.array(places)).combine_chunks()
-        paths = data["file_path"]
-        if len(rows) < len(paths):
-            is_one = np.zeros(len(paths), np.bool_)
-            is_one[rows] = True
-            paths = paths.filter(pa.array(is_one))
-        lengths = pc.binary_length(paths)
-        paths = paths.cast(pa.binary())
-        if pc.min_max(lengths).as_py() != {"min": length, "max": length}:
-            paths = pc.if_else(pc.less(lengths, length), None, pc.binary_slice(paths, 0, length))
         different = soles.unique()
-        return _places_in(different, paths), _places_in(different, soles)
+        found = [np.empty(0, np.int64)]
+        # A part of the paths at a time is copied.
+        for start in range(0, len(data), _PATHS_AT_ONCE):
+            first, last = np.searchsorted(rows, [start, start + _PATHS_AT_ONCE])
+            paths = data["file_path"].slice(start, _PATHS_AT_ONCE)
+            if last - first < len(paths):
+                paths = paths.take(pa.array(rows[first:last] - start))
+            lengths = pc.binary_length(paths)
+            paths = paths.cast(pa.binary())
+            if pc.min_max(lengths).as_py() != {"min": length, "max": length}:
+                paths = pc.if_else(pc.less(lengths, length), None, pc.binary_slice(paths, 0, length))
+            found.append(_places_in(different, paths))
+        return np.concatenate(found), _places_in(different, soles)
 
     @cache
     def whole_paths() -> pa.Array:

@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compact.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.order import ColumnFacts, Ends, KeySpace, ends_of
-from icekeep.maintenance.compact.plan import GroupDelete, GroupFile
+from icekeep.maintenance.compact.plan import CandidateColumns, GroupDelete, GroupFile, group_delete, sort_numbers
 from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes
 from icekeep.planning.scan.plan import (
@@ -33,7 +32,7 @@ from icekeep.planning.scan.plan import (
 )
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.session import F, SparkSource, limits_of, started
-from icekeep.spec.collections import Part, PositionSet, narrowed
+from icekeep.spec.collections import NO_POSITIONS, Part, PositionSet, narrowed
 from icekeep.spec.manifests.structs import FileContent
 
 if TYPE_CHECKING:
@@ -52,11 +51,12 @@ _ROWS_AT_ONCE = 50
 
 def planned_candidates(
     scan: Scan, spark: SparkSource, rules: GroupRules, only: pa.Table | None = None
-) -> "list[PlannedFile] | DataFrame":
+) -> "CandidateColumns | DataFrame":
     """The files that may be rewritten: for binpack those that have a reason, else all.
 
     Args:
-        only: the files that may be, by `file_path`; many files have its other columns, too.
+        only: the files that may be, by `file_path`; with a column `RANGE` of the groups of a saved plan, whose order they get.
+            Many files have its other columns, too.
 
     Returns:
         Few files, or of many the rows that `ManyPlannedFiles` reads.
@@ -64,11 +64,13 @@ def planned_candidates(
     Raises:
         UnsupportedError: of few files, one of them, or of their deletes, is encrypted.
     """
-    columns, deletes = file_columns(rules.space), bool(scan.deletes.opened)
-    few = few_files(scan, limits_of(spark), columns, deletes=deletes, max_pairs=EVERY_PAIR)
+    limits, deletes = limits_of(spark), bool(scan.deletes.opened)
+    # An order makes an object of each file.
+    limit = limits.entries_count if rules.strategy.ordering is not None else limits.matched_entries_count
+    few = few_files(scan, limit, file_columns(rules.space), deletes=deletes, max_pairs=EVERY_PAIR)
     if few is not None:
-        return [*few_planned_files(few, rules, None if only is None else only["file_path"].combine_chunks())]
-    files = (planned_files_with_deletes if deletes else planned_files)(scan, spark, columns)
+        return few_candidates(few, rules, only)
+    files = (planned_files_with_deletes if deletes else planned_files)(scan, spark, file_columns(rules.space))
     if only is not None:
         files = files.join(F.broadcast(arrow_dataframe(started(spark), only)), "file_path")
     known = _with_reasons(with_key_metrics(files, rules.space), rules.sizes, rules.options)
@@ -142,15 +144,22 @@ def _counts_of_runs(reaching: ReachingDeletes, since: NDArray[np.int64]) -> NDAr
     return np.where(are_of_positions[starts], stops - firsts, stops - starts)
 
 
-def few_planned_files(few: FewFiles, rules: GroupRules, only: pa.Array | None = None) -> Iterator[PlannedFile]:
-    """As `planned_candidates`, of few files; `only` are the paths of those that may be rewritten."""
+def few_candidates(few: FewFiles, rules: GroupRules, only: pa.Table | None = None) -> CandidateColumns:
+    """As `planned_candidates`, of few files, in the order in which they are packed."""
     reasons = reasons_of_few(few, rules.sizes, rules.options)
     may_go = np.ones(few.files.num_rows, np.bool_)
     if rules.strategy.ordering is None and not rules.options.rewrite_all:
         may_go = reasons[HAS_BAD_SIZE] | reasons[HAS_MANY_DELETES]
+    places = np.empty(0, np.int64)
     if only is not None:
-        may_go &= pc.is_in(few.files["file_path"], value_set=only).to_numpy()
+        # Where a saved plan names a file twice, the last one counts.
+        found = pc.index_in(few.files["file_path"], value_set=only["file_path"].combine_chunks()[::-1])
+        may_go &= found.is_valid().to_numpy()
+        places = len(only) - 1 - pc.fill_null(found, 0).to_numpy().astype(np.int64)
     chosen = np.flatnonzero(may_go)
+    _refuse_encrypted(few, chosen)
+    is_saved = only is not None and RANGE in only.column_names
+    chosen = chosen[np.argsort(places[chosen], kind="stable") if is_saved else _order(few.files, chosen)]
     files, space = few.files.take(pa.array(chosen)), rules.space
     if space is not None:
         for name, field_id, column in _metric_columns(space):
@@ -159,15 +168,41 @@ def few_planned_files(few: FewFiles, rules: GroupRules, only: pa.Array | None = 
         files = files.drop_columns([*METRICS])
     for name, values in reasons.items():
         files = files.append_column(name, pa.array(values[chosen]))
-    reached: Iterable[Sequence[GroupDelete]] = repeat((), len(chosen))
-    if few.reaching is not None:
-        # Parts of one list, which has what reaches any of them.
-        rows = range(few.reaching.deletes.num_rows)
-        used, parts = narrowed(rows, [*map(few.reaching.positions_of_row, chosen.tolist())])
-        deletes = [*map(_delete, few.reaching.deletes.take(pa.array(used, pa.int64())).to_pylist())]
+    ranges = only[RANGE].to_numpy()[places[chosen]] if only is not None and is_saved else None
+    return CandidateColumns(files, chosen, few.reaching, ranges)
+
+
+def _order(files: pa.Table, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The order of some files by spec, partition and path."""
+    own = files.select(["spec_id", "partition", "file_path"]).take(pa.array(chosen))
+    by_path = pc.sort_indices(own["file_path"]).to_numpy()
+    return by_path[np.lexsort((sort_numbers(own["partition"])[by_path], own["spec_id"].to_numpy()[by_path]))]
+
+
+def _refuse_encrypted(few: FewFiles, chosen: NDArray[np.int64]) -> None:
+    """Raise `UnsupportedError` where a file, or a delete file that reaches one, is encrypted."""
+    reaching = few.reaching
+    if reaching is not None:
+        encrypted = np.flatnonzero(reaching.deletes["key_metadata"].is_valid().to_numpy())
+        if len(encrypted):
+            used = PositionSet.union(NO_POSITIONS, *map(reaching.positions_of_row, chosen.tolist()))
+            for place in encrypted[[place in used for place in encrypted.tolist()]][:1].tolist():
+                group_delete(reaching.deletes.slice(place, 1).to_pylist()[0])
+    for number in np.flatnonzero(few.files["key_metadata"].is_valid().to_numpy()[chosen])[:1].tolist():
+        refuse_encrypted_file(few.files.slice(chosen[number], 1).to_pylist()[0])
+
+
+def few_planned_files(columns: CandidateColumns, space: KeySpace | None) -> Iterator[PlannedFile]:
+    """Columns as objects, whose delete files are parts of one list, which has what reaches any of them."""
+    reached: Iterable[Sequence[GroupDelete]] = repeat((), len(columns.rows))
+    if columns.reaching is not None:
+        rows = range(columns.reaching.deletes.num_rows)
+        used, parts = narrowed(rows, [*map(columns.reaching.positions_of_row, columns.rows.tolist())])
+        deletes = [*map(group_delete, columns.reaching.deletes.take(pa.array(used, pa.int64())).to_pylist())]
         reached = (Part(deletes, positions) for positions in parts)
-    for row, some in zip(files.to_pylist(), reached, strict=True):
-        yield _planned_file(row, some, space)
+    ranges = repeat(0) if columns.ranges is None else columns.ranges.tolist()
+    for row, some, number in zip(columns.files.to_pylist(), reached, ranges, strict=False):
+        yield _planned_file({**row, RANGE: number}, some, space)
 
 
 class ManyPlannedFiles:
@@ -202,7 +237,7 @@ class ManyPlannedFiles:
         new = {name: position for position, name in enumerate(names) if name not in self._places}
         if new:
             self._places |= zip(new, range(len(self._deletes), len(self._deletes) + len(new)), strict=True)
-            self._deletes += map(_delete, deletes.take(pa.array(new.values(), pa.int64())).to_pylist())
+            self._deletes += map(group_delete, deletes.take(pa.array(new.values(), pa.int64())).to_pylist())
         return [self._places[name] for name in names]
 
 
@@ -219,15 +254,6 @@ def _planned_file(row: Mapping[str, Any], deletes: Sequence[GroupDelete], space:
         ends=None if space is None else ends_of_row(row, space),
         range_number=row.get(RANGE, 0),
     )
-
-
-def _delete(row: Mapping[str, Any]) -> GroupDelete:
-    values = {name: row[name] for name in GroupDelete.__struct_fields__}
-    if values["key_metadata"] is not None:
-        raise UnsupportedError(f"delete file {values['file_path']!r} is encrypted, which is not supported yet")
-    ids = values["equality_ids"]
-    values |= {"partition": bytes(values["partition"]), "equality_ids": None if ids is None else tuple(ids)}
-    return GroupDelete(**values)
 
 
 def with_key_metrics(files: "DataFrame", space: KeySpace | None) -> "DataFrame":

@@ -10,11 +10,12 @@ are also chosen by what they say of their order and by how they overlap, so that
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from icekeep.errors import SafetyError
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
@@ -28,7 +29,17 @@ from icekeep.maintenance.compact.order import (
     overlapping,
     worth_box_depth,
 )
-from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, with_deletes_once
+from icekeep.maintenance.compact.plan import (
+    CandidateColumns,
+    FileGroup,
+    GroupDelete,
+    GroupFile,
+    GroupFiles,
+    HeldFiles,
+    sort_numbers,
+    sums_before,
+    with_deletes_once,
+)
 from icekeep.maintenance.intervals import Intervals, Mask
 from icekeep.maintenance.rewrite.options import (
     FileSizes,
@@ -276,6 +287,138 @@ def _comes_out_otherwise(some: Sequence[PlannedFile], rules: GroupRules) -> bool
     )
 
 
+class _Sums:
+    """Of candidates as columns, the sums over any neighbours."""
+
+    def __init__(self, columns: CandidateColumns, rules: GroupRules) -> None:
+        files, self._rules = columns.files, rules
+        sizes, records, deleted = (
+            files[name].to_numpy() for name in ("file_size_in_bytes", "record_count", "deleted_count")
+        )
+        live, some = sizes.copy(), np.flatnonzero(deleted > 0)
+        # As `GroupFile.live_bytes`; the product may be more than 64 bits.
+        exact = sizes[some].astype(object) * (records[some] - deleted[some]) // records[some]
+        live[some] = exact.astype(np.int64)
+        self.bytes, self.records, self._live = map(sums_before, (sizes, records, live))
+        self._emptied = sums_before((records > 0) & (records == deleted))
+        self._large = sums_before(sizes > rules.sizes.max_bytes)
+        self._asking = sums_before(files["has_many_deletes"].to_numpy() | rules.options.rewrite_all)
+
+    def expected_files_count(self, start: int, stop: int) -> int:
+        """As of `GroupRules`."""
+        if self._emptied[stop] - self._emptied[start] == stop - start:
+            return 0
+        live_bytes = int(self._live[stop] - self._live[start])
+        return expected_output_files(live_bytes, self._rules.sizes, self._rules.strategy.compression_factor)
+
+    def is_worth_it(self, start: int, stop: int, *, is_moved: bool, is_cut: bool) -> bool:
+        """As `_is_worth_it`, of a binpack."""
+        if self._asking[stop] > self._asking[start]:
+            return True
+        count, total, rules = stop - start, int(self.bytes[stop] - self.bytes[start]), self._rules
+        is_right = is_cut or is_worth_rewriting(count, total, rules.options.min_input_files, rules.sizes)
+        return is_right and comes_out_otherwise(
+            count,
+            self.expected_files_count(start, stop),
+            has_large=bool(self._large[stop] > self._large[start]),
+            is_moved=is_moved,
+        )
+
+
+def groups_of_columns(
+    columns: CandidateColumns, rules: GroupRules, totals: FileTotals, cut: Cut | None = None
+) -> list[PlannedGroup]:
+    """As `groups_of_key` over all keys, of a binpack; no object is made for a file."""
+    sums, options, count = _Sums(columns, rules), rules.options, len(columns.rows)
+    # Where a group ends that begins with each file: what is more than all is no limit.
+    most_bytes = min(options.max_file_group_size_bytes, int(sums.bytes[-1]))
+    numbers = np.arange(count)
+    ends = np.searchsorted(sums.bytes, sums.bytes[:-1] + most_bytes, "right") - 1
+    ends = np.minimum(ends, numbers + min(options.max_file_group_input_files, count))
+    stops = np.maximum(ends, numbers + 1).tolist()
+    chosen: list[tuple[int, int, int]] = []
+    for first, last in pairwise(_key_bounds(columns, rules)):
+        spec_id, start = columns.files["spec_id"][first].as_py(), first
+        for position in range(last - first):
+            if start == last or (cut is not None and position > cut.position):
+                break
+            stop = min(stops[start], last)
+            if cut is None or position == cut.position:
+                upto = stop if cut is None else min(stop, start + cut.files_count)
+                totals.candidate_files_count += upto - start
+                if sums.is_worth_it(start, upto, is_moved=rules.is_moved(spec_id), is_cut=cut is not None):
+                    chosen.append((start, upto, position))
+                else:
+                    totals.left_files_count += upto - start
+                    totals.left_bytes += int(sums.bytes[upto] - sums.bytes[start])
+            start = stop
+    return _column_groups(columns, rules, sums, chosen)
+
+
+def groups_of_ranges(columns: CandidateColumns, rules: GroupRules) -> list[PlannedGroup]:
+    """The files of each range of a saved plan as a group, whatever it is worth; raises as `group_of`."""
+    assert columns.ranges is not None
+    bounds = [*np.flatnonzero(np.diff(columns.ranges, prepend=-1, append=-1)).tolist()]
+    keys = np.array(_key_bounds(columns, rules))
+    for start, stop in pairwise(bounds):
+        inside = keys[(keys > start) & (keys < stop)]
+        if len(inside):
+            paths = columns.files["file_path"]
+            raise _several_partitions(paths[start].as_py(), paths[int(inside[0])].as_py())
+    return _column_groups(columns, rules, _Sums(columns, rules), [(start, stop, 0) for start, stop in pairwise(bounds)])
+
+
+def _key_bounds(columns: CandidateColumns, rules: GroupRules) -> list[int]:
+    """Where the files of a key begin, and where the last ones end."""
+    spec_ids = columns.files["spec_id"].to_numpy()
+    are_moved = np.isin(spec_ids, [spec_id for spec_id in rules.output_specs if rules.is_moved(spec_id)])
+    partitions = np.where(are_moved, -1, sort_numbers(columns.files["partition"]))
+    differ = (spec_ids[1:] != spec_ids[:-1]) | (partitions[1:] != partitions[:-1])
+    return [0, *(np.flatnonzero(differ) + 1).tolist(), len(spec_ids)] if len(spec_ids) else [0]
+
+
+def _column_groups(
+    columns: CandidateColumns, rules: GroupRules, sums: _Sums, chosen: Sequence[tuple[int, int, int]]
+) -> list[PlannedGroup]:
+    """Ranges of candidates, each with the position of its bin, as groups."""
+    deletes = columns.deletes_of_groups([(start, stop) for start, stop, _ in chosen])
+    firsts = columns.files.select(["spec_id", "partition"])
+    firsts = firsts.take(pa.array([start for start, _, _ in chosen], pa.int64()))
+    groups = []
+    for row, (start, stop, position), deletes_count, deletes_bytes in zip(
+        firsts.to_pylist(), chosen, *deletes, strict=True
+    ):
+        spec_id = row["spec_id"]
+        group = FileGroup(
+            number=0,
+            partition="",
+            spec_id=spec_id,
+            output_spec_id=rules.output_specs[spec_id],
+            files_count=stop - start,
+            bytes=int(sums.bytes[stop] - sums.bytes[start]),
+            record_count=int(sums.records[stop] - sums.records[start]),
+            delete_files_count=int(deletes_count),
+            delete_bytes=int(deletes_bytes),
+            expected_files_count=sums.expected_files_count(start, stop),
+            held=HeldFiles(columns, start, stop),
+        )
+        groups.append(
+            PlannedGroup(
+                group=group,
+                partition=b"" if rules.is_moved(spec_id) else row["partition"],
+                position=position,
+                range_number=0 if columns.ranges is None else int(columns.ranges[start]),
+            )
+        )
+    return groups
+
+
+def _several_partitions(path: str, other: str) -> SafetyError:
+    return SafetyError(
+        f"files of several partitions would become one, such as {path!r} and {other!r}; nothing was changed: make a new plan"
+    )
+
+
 def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> PlannedGroup:
     """Files as one group, in their order.
 
@@ -286,10 +429,7 @@ def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> 
     spec_id, partition = rules.key_of(files[0].file)
     for one in files:
         if rules.key_of(one.file) != (spec_id, partition):
-            raise SafetyError(
-                f"files of several partitions would become one, such as {files[0].file.file_path!r} and "
-                f"{one.file.file_path!r}; nothing was changed: make a new plan"
-            )
+            raise _several_partitions(files[0].file.file_path, one.file.file_path)
     group_files = with_deletes_once((one.file, one.deletes) for one in files)
     group = FileGroup(
         number=0,

@@ -36,7 +36,7 @@ from icekeep.maintenance.compact.options import (
     estimate,
 )
 from icekeep.maintenance.compact.order import chosen_strategy, order_summary
-from icekeep.maintenance.compact.plan import FileGroup, LeftAlone, RewritePlan, group_files, plan_locations
+from icekeep.maintenance.compact.plan import FileGroup, LeftAlone, RewritePlan, group_files, named_files, plan_locations
 from icekeep.maintenance.compact.planner import IN_PLAN, plan
 from icekeep.maintenance.compact.saved_plan import cost_of, exact_lines, plan_saved
 from icekeep.maintenance.compact.tasks import GroupWork, Metrics, MetricsInParts, metrics_of
@@ -51,7 +51,7 @@ from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
 from icekeep.maintenance.rewrite.run import WRITTEN, RewriteRun, retry_with_replan, run_name
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.workers import Workers, chosen_workers, warn_of_memory
+from icekeep.planning.spark.workers import Workers, chosen_workers, foreseen_workers, warn_of_memory
 from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -214,10 +214,7 @@ class CompactionRun:
             SafetyError: a file that is to be read lies in a place of another table.
         """
         planned = self._planned(directory)
-        storage = self.table.storage
-        read = (group_files(group, storage) for group in planned.groups if group.has_files)
-        named = ([*(f.file_path for f in some.files), *(d.file_path for d in some.deletes)] for some in read)
-        refuse_files_of_others(self.table, named)
+        refuse_files_of_others(self.table, named_files(planned.groups, self.table.storage))
         return planned
 
     def _planned(self, directory: str | None) -> RewritePlan:
@@ -257,11 +254,11 @@ class CompactionRun:
             with suppress(Exception):
                 storage.delete_many(locations)
 
-    def workers(self, planned: RewritePlan) -> Workers:
-        """Threads or Spark tasks, whichever are to rewrite the groups."""
+    def workers(self, planned: RewritePlan, *, is_preview: bool = False) -> Workers:
+        """Threads or Spark tasks, whichever are to rewrite the groups; for a preview no session is started."""
         deletes_bytes = sum(group.delete_bytes for group in planned.groups)
         deletes_count = sum(group.delete_files_count for group in planned.groups)
-        return chosen_workers(
+        return (foreseen_workers if is_preview else chosen_workers)(
             self.spark,
             planned.rewritten_bytes_count + deletes_bytes,
             planned.rewritten_data_files_count + deletes_count,
@@ -462,7 +459,7 @@ def _foreseen(table: Table, request: CompactRequest, directory: str | None) -> E
     planned = run.plan(directory)
     for note in planned.notes:
         request.listener.on(Warned(note))
-    workers = run.workers(planned)
+    workers = run.workers(planned, is_preview=True)
     methods = run.methods(planned, workers)
     removed = run.removals(planned, methods)
     shown = preview(planned, methods, removed, run.estimated(planned, methods, workers))

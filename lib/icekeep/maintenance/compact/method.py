@@ -30,7 +30,7 @@ from icekeep.formats.rewrite.copy_row_groups import (
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.encode import Ordering
 from icekeep.maintenance.compact.options import RewriteMethod, StitchChoice
-from icekeep.maintenance.compact.plan import FileGroup, GroupFile, GroupFiles, RewritePlan, group_files
+from icekeep.maintenance.compact.plan import FileGroup, GroupFile, GroupFiles, RewritePlan, group_files, packed_group
 from icekeep.maintenance.rewrite.options import (
     FileSizes,
     are_merged,
@@ -250,6 +250,9 @@ MAX_RUNS = 2
 
 FOOTERS_A_TASK = 500
 
+NEVER = "option stitch is never"
+NOT_LOOKED_AT = "not looked at in a preview of this many files"
+
 ARROW_GROWTH = 7
 """How much larger rows are in memory than in a compressed file: numbers and short strings."""
 
@@ -309,17 +312,27 @@ def choose_methods(
         InvalidTableError, MissingFileError: a footer cannot be read.
     """
     methods = {}
-    groups = []
+    groups: list[FileGroup] = []
+    files_count = 0
     # Rows that are to be ordered go through Spark's shuffle where a task, which orders `budget_bytes` at a time, has too many.
     most_bytes = (MAX_RANGES if workers.is_local else MAX_RUNS) * context.budget_bytes
     for group in plan.groups:
         if ordering_of(group, context) is not None:
-            shuffles = workers.spark is not None and group.bytes * ARROW_GROWTH > most_bytes
+            shuffles = (workers.spark is not None or workers.would_start) and group.bytes * ARROW_GROWTH > most_bytes
             method, reason = RewriteMethod.SHUFFLE if shuffles else RewriteMethod.SORT, ""
         elif not group.has_files:
-            method, reason = RewriteMethod.REENCODE, "not looked at in a preview of this many files"
+            method, reason = RewriteMethod.REENCODE, NOT_LOOKED_AT
+        elif group.held is not None and choice == "never":
+            method, reason = RewriteMethod.REENCODE, NEVER
+        elif (
+            workers.would_start
+            and choice != "always"
+            and files_count + group.files_count > workers.limits.footers_count
+        ):
+            method, reason = RewriteMethod.REENCODE, NOT_LOOKED_AT
         else:
             groups.append(group)
+            files_count += group.files_count
             continue
         methods[group.number] = GroupMethod(method=method, reason=reason, files_count=group.expected_files_count)
     examination = _Examination(
@@ -333,9 +346,9 @@ def choose_methods(
         min_input_files=min_input_files,
         storage=storage,
     )
-    if workers.spark is None or sum(group.files_count for group in groups) <= workers.limits.footers_count:
+    if workers.spark is None or files_count <= workers.limits.footers_count:
         return methods | _methods_of(groups, examination, threads=REQUESTS_AT_ONCE)
-    bins = [*packed(groups, (lambda group: group.files_count, FOOTERS_A_TASK))]
+    bins = [*packed(map(packed_group, groups), (lambda group: group.files_count, FOOTERS_A_TASK))]
     step = "looking at footers of data files"
     for part in all_results(run_tasks(workers.spark, bins, _methods_of, examination, step=step)):
         methods |= part
@@ -369,7 +382,7 @@ def _method_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExec
     context, choice = examination.context, examination.choice
     files = group_files(group, examination.storage)
     stitched: list[tuple[int, ...]] = []
-    reason = "option stitch is never"
+    reason = NEVER
     if choice != "never":
         look = partial(examine, rules=examination.rules, storage=examination.storage)
         found = [*pool.map(look, file_pieces(files, context.metadata))]

@@ -20,7 +20,7 @@ from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.decoding import from_msgpack
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.formats.options import write_options
-from icekeep.maintenance.compact.candidates import RANGE, ManyPlannedFiles, planned_candidates
+from icekeep.maintenance.compact.candidates import RANGE, ManyPlannedFiles, few_planned_files, planned_candidates
 from icekeep.maintenance.compact.grouping import (
     Cut,
     FileTotals,
@@ -28,12 +28,21 @@ from icekeep.maintenance.compact.grouping import (
     PlannedFile,
     PlannedGroup,
     group_of,
+    groups_of_columns,
     groups_of_key,
+    groups_of_ranges,
 )
 from icekeep.maintenance.compact.key_ranges import KEY, key_ranges, note_of, path_of, with_range_numbers
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.order import Strategy, key_space, snapshots_in_order
-from icekeep.maintenance.compact.plan import FileGroup, LeftAlone, RewritePlan, pack_group_files
+from icekeep.maintenance.compact.plan import (
+    CandidateColumns,
+    FileGroup,
+    LeftAlone,
+    RewritePlan,
+    pack_group_files,
+    packed_group,
+)
 from icekeep.maintenance.rewrite.options import file_sizes, in_job_order
 from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, folded
 from icekeep.planning.scan.plan import Scan, delete_manifests
@@ -47,8 +56,8 @@ from icekeep.storage.base import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_Files: TypeAlias = "list[PlannedFile] | DataFrame"
-"""Few files here, or the rows of many."""
+_Files: TypeAlias = "CandidateColumns | list[PlannedFile] | DataFrame"
+"""Few files here, as objects for an order, or the rows of many."""
 
 _PACKED = pa.schema([("group", pa.binary()), ("totals", pa.binary())])
 
@@ -87,7 +96,10 @@ def plan(
     paths = None if only is None else pa.table({"file_path": pa.array(sorted(only), pa.string())})
     files: _Files = planned_candidates(scan, spark, rules, paths)
     notes: tuple[str, ...] = ()
-    if not isinstance(files, list):
+    if isinstance(files, CandidateColumns):
+        if strategy.ordering is not None or not files.are_regular:
+            files = [*few_planned_files(files, rules.space)]
+    else:
         ranges = key_ranges(scan, spark, rules)
         files = with_range_numbers(files, rules, ranges)
         notes = tuple(note_of(key, found, metadata, rules) for key, found in ranges.items())
@@ -199,6 +211,7 @@ def chosen_groups(
     rules = packer.rules
     if isinstance(files, list):
         files = sorted(files, key=lambda one: (*rules.key_of(one.file), one.file.partition, one.file.file_path))
+    if isinstance(files, list | CandidateColumns):
         groups, totals = packer.packed(files)
     else:
         by_key = files.repartition("spec_id", KEY, RANGE)
@@ -249,6 +262,8 @@ def _first_groups(groups: list[PlannedGroup], files: _Files, packer: "BinPacker"
 
 def _files_of_key(one: PlannedGroup, files: _Files, rules: GroupRules) -> _Files:
     spec_id = one.group.spec_id
+    if isinstance(files, CandidateColumns):
+        return files.of_key(spec_id, None if one.group.is_moved else one.partition)
     if isinstance(files, list):
         return [file for file in files if rules.key_of(file.file) == (spec_id, one.partition)]
     own = files.where((F.col("spec_id") == spec_id) & (F.col(RANGE) == one.range_number))
@@ -261,7 +276,7 @@ class BinPacker(msgspec.Struct, frozen=True, kw_only=True):
     """Makes groups of files that are in the order of their keys: of few here, of many in Spark tasks, to which it goes.
 
     Attributes:
-        directory: as for `plan`; the groups of few files always have them.
+        directory: as for `plan`; the groups of few files always have them, packed where they are for a run.
         cut: of one bin the part that becomes a group, and nothing else.
         is_of_saved_plan: the files of a range are a group, in their order, whatever it is worth.
     """
@@ -278,6 +293,15 @@ class BinPacker(msgspec.Struct, frozen=True, kw_only=True):
         totals = FileTotals()
         if isinstance(files, list):
             return [*map(_with_files, self.groups_of(files, totals))], totals
+        if isinstance(files, CandidateColumns):
+            found = (
+                groups_of_ranges(files, self.rules)
+                if self.is_of_saved_plan
+                else groups_of_columns(files, self.rules, totals, self.cut)
+            )
+            if self.directory not in (None, IN_PLAN):
+                found = [msgspec.structs.replace(one, group=packed_group(one.group)) for one in found]
+            return found, totals
         packed = files.mapInArrow(partial(_packed_batches, self), from_arrow_schema(_PACKED))
         for row in collected(packed, "planning groups of files"):
             if row["group"] is not None:

@@ -12,11 +12,11 @@ from itertools import accumulate
 import msgspec
 import pyarrow as pa
 
-from icekeep.maintenance.compact.candidates import RANGE, planned_candidates
+from icekeep.maintenance.compact.candidates import RANGE, few_planned_files, planned_candidates
 from icekeep.maintenance.compact.method import GroupMethod
 from icekeep.maintenance.compact.options import CompactionEstimate, RewriteDataFilesOptions
 from icekeep.maintenance.compact.order import Strategy
-from icekeep.maintenance.compact.plan import FileGroup, GroupFiles, RewritePlan, group_files
+from icekeep.maintenance.compact.plan import CandidateColumns, FileGroup, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compact.planner import IN_PLAN, BinPacker, group_rules, path_of_group, plan_of
 from icekeep.maintenance.plans import (
     APPLY,
@@ -185,19 +185,18 @@ def plan_saved(
     )
     named = pa.Table.from_batches(record_batches(rows, _ROWS), _ROWS)
     files = planned_candidates(scan, spark, rules, named)
-    if isinstance(files, list):
-        places = {row["file_path"]: (row[RANGE], row[_PLACE]) for row in named.to_pylist()}
-        files = [msgspec.structs.replace(one, range_number=places[one.file.file_path][0]) for one in files]
-        files.sort(key=lambda one: places[one.file.file_path])
-    else:
-        files = files.repartition(RANGE).sortWithinPartitions(RANGE, _PLACE)
     # Files that are only looked at are compared with the plan, too.
     packer = BinPacker(rules=rules, storage=scan.table.storage, directory=directory or IN_PLAN, is_of_saved_plan=True)
+    packed = (
+        packer.packed(files if files.are_regular else [*few_planned_files(files, None)])
+        if isinstance(files, CandidateColumns)
+        else packer.packed(files.repartition(RANGE).sortWithinPartitions(RANGE, _PLACE))
+    )
     groups = {
         one.range_number: msgspec.structs.replace(
             one.group, number=one.range_number, partition=path_of_group(one, metadata)
         )
-        for one in packer.packed(files)[0]
+        for one in packed[0]
     }
     order = _checked_order(groups, saved, scan)
     check_decided(saved, metadata, of_data_files(metadata))

@@ -35,7 +35,7 @@ from icekeep.planning.entries import (
     few_entries,
 )
 from icekeep.planning.manifests import MATCHED_COLUMNS, METRICS, STORED
-from icekeep.planning.spark.session import LIMITS, F, Limits, SparkSource
+from icekeep.planning.spark.session import LIMITS, F, SparkSource
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import manifest_may_match, project_inclusive
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -333,7 +333,7 @@ class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 def few_files(
     scan: Scan,
-    limits: Limits = LIMITS,
+    limit: int = LIMITS.entries_count,
     columns: Iterable[str] = FILE_COLUMNS,
     *,
     deletes: bool = True,
@@ -342,11 +342,12 @@ def few_files(
     """Plan without Spark, where files are few; `None` where they are many, or many deletes reach many of them.
 
     Args:
+        limit: how many entries are few, one of `Limits`.
         deletes: whether to match the deletes that reach each file.
         max_pairs: as for `reaching`; not above the default if `FewFiles.rows` is to be called.
     """
     storage = scan.table.storage
-    reading = chosen_reading([*scan.data.opened, *(scan.deletes.opened if deletes else ())], limits.entries_count)
+    reading = chosen_reading([*scan.data.opened, *(scan.deletes.opened if deletes else ())], limit)
     if reading.by is not ReadBy.DRIVER:
         return None
     columns = frozenset(columns)

@@ -295,7 +295,7 @@ def packed_tasks(
     """
     options, rows = read_options(scan.table.metadata.properties), residuals_of(scan)
     with_deletes = bool(scan.deletes.opened)
-    few = few_files(scan, limits_of(spark), _PLANNED, deletes=with_deletes)
+    few = few_files(scan, limits_of(spark).entries_count, _PLANNED, deletes=with_deletes)
     if few is not None:
         files = sorted(few.rows(), key=lambda file: file["file_path"])
         at_once = small_tasks(started(spark)) if slots is None else slots

@@ -65,6 +65,7 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
         slots: how many tasks run at once.
         process_slots: how many of these share the memory of one executor, or of this process.
         is_local: whether all run on this machine.
+        would_start: whether a run would start the session; a preview does not.
     """
 
     spark: "SparkSession | None"
@@ -72,6 +73,7 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
     process_slots: int
     is_local: bool
     limits: Limits = LIMITS
+    would_start: bool = False
 
 
 def chosen_workers(source: SparkSource, work_bytes: float, files_count: float) -> Workers:
@@ -81,20 +83,36 @@ def chosen_workers(source: SparkSource, work_bytes: float, files_count: float) -
     """
     limits = limits_of(source)
     if not is_started(source):
-        is_much = work_bytes > _own_rewrite_bytes(limits)
-        if not is_much and files_count > limits.waiting_files_count:
-            # The JVM of spark-submit, or a running session, may have executors beside the driver.
-            if running_context() is not None:
-                is_much = is_running_on_cluster()
-            elif SUBMITTED_VARIABLE in os.environ:
-                is_much = not is_local_master(live_properties().get("spark.master", ""))
-        return spark_workers(source) if is_much else thread_workers(limits)
+        return spark_workers(source) if _is_much(limits, work_bytes, files_count) else thread_workers(limits)
     given = spark_workers(source)
     if not given.is_local or work_bytes > limits.session_rewrite_bytes or files_count > limits.waiting_files_count:
         return given
     threads = thread_workers(limits)
     slots = min(threads.slots, given.slots)
     return msgspec.structs.replace(threads, slots=slots, process_slots=slots)
+
+
+def foreseen_workers(source: SparkSource, work_bytes: int, files_count: float) -> Workers:
+    """As `chosen_workers`, for a preview: a session that does not run is not started."""
+    limits = limits_of(source)
+    if is_started(source) or not _is_much(limits, work_bytes, files_count):
+        return chosen_workers(source, work_bytes, files_count)
+    slots, master = _slots_and_master(live_properties)
+    is_local = is_local_master(master)
+    return Workers(spark=None, slots=slots, process_slots=slots, is_local=is_local, limits=limits, would_start=True)
+
+
+def _is_much(limits: Limits, work_bytes: float, files_count: float) -> bool:
+    """Whether work is for a session, though none is given."""
+    if work_bytes > _own_rewrite_bytes(limits):
+        return True
+    if files_count > limits.waiting_files_count:
+        # The JVM of spark-submit, or a running session, may have executors beside the driver.
+        if running_context() is not None:
+            return is_running_on_cluster()
+        if SUBMITTED_VARIABLE in os.environ:
+            return not is_local_master(live_properties().get("spark.master", ""))
+    return False
 
 
 def thread_workers(limits: Limits = LIMITS) -> Workers:
@@ -162,6 +180,11 @@ def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int)
     """
     if work_bytes <= _own_rewrite_bytes(LIMITS):
         return thread_workers().slots
+    return _slots_and_master(properties)[0]
+
+
+def _slots_and_master(properties: Callable[[], Mapping[str, str]]) -> tuple[int, str]:
+    """As `expected_slots`, of the session that runs or would be started, and its master."""
     configured: Mapping[str, str] = {}
     running, context = 0, running_context()
     # A session that is ending may raise anything, and an estimate is not worth an error.
@@ -171,7 +194,7 @@ def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int)
             configured = {"spark.master": context.master, **dict(context.getConf().getAll())}
         else:
             configured = properties()
-    return max(running, configured_slots(configured))
+    return max(running, configured_slots(configured)), configured.get("spark.master", "local[*]")
 
 
 class Turns:

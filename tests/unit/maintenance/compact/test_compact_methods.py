@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
@@ -19,6 +20,7 @@ from icekeep.maintenance.compact import job as compaction
 from icekeep.maintenance.compact import method as methods
 from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.maintenance.compact.options import RewriteMethod
+from icekeep.planning.spark.session import Engine, Limits
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING
 from icekeep.tables.read import read_table
@@ -187,6 +189,22 @@ def test_small_row_groups_are_merged_unless_the_user_says_otherwise(lake: Lake) 
     plan = plan_compact(lake.filled(), no_spark)
     assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (0, 18)
     assert {group.reason for group in plan.groups} == {"its row groups are smaller than 33,554,432 bytes"}
+
+
+@pytest.mark.parametrize(("footers", "looked_at"), [(5, 0), (6, 1), (17, 2), (18, 3)])
+def test_a_preview_of_what_spark_would_rewrite_starts_none_and_looks_at_a_few_footers(
+    lake: Lake, footers: int, looked_at: int
+) -> None:
+    table = lake.filled()
+    engine = Engine(spark=no_spark, limits=Limits(rewrite_bytes=-1, footers_count=footers))
+    plan, here = plan_compact(table, engine), plan_compact(table, no_spark)
+    reasons = [group.reason for group in plan.groups]
+    assert reasons == [here.groups[0].reason] * looked_at + [methods.NOT_LOOKED_AT] * (3 - looked_at)
+    assert [replace(one, reason="") for one in plan.groups] == [replace(one, reason="") for one in here.groups]
+    never = plan_compact(table, engine, options={"stitch": "never"})
+    assert {group.reason for group in never.groups} == {methods.NEVER}
+    with pytest.raises(UnsupportedError, match="cannot be stitched"):
+        plan_compact(with_deletes(Lake(lake.directory / "other")), engine, options=ALL | {"stitch": "always"})
 
 
 def test_what_must_not_be_copied_is_refused_where_nothing_else_is_wanted(lake: Lake) -> None:

@@ -19,7 +19,7 @@ from icekeep.maintenance.compact.planner import plan
 from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
 from icekeep.planning.deletes import ReachingDeletes, reaching
 from icekeep.planning.scan.plan import FewFiles, few_files, open_scan
-from icekeep.planning.spark.session import Limits
+from icekeep.planning.spark.session import Engine, Limits
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from kit.lake import Lake
 from kit.reaching import SPECS, bounded, entry, equality, positions, table_of, vector
@@ -120,10 +120,10 @@ def test_a_plan_of_few_files_with_deletes_needs_no_spark(lake: Lake) -> None:
     )
     everywhere = described(lake, "e", content=FileContent.EQUALITY_DELETES, record_count=1, equality_ids=(1,))
     table = commit(table, RowDelta(added_deletes=(only, everywhere))).table
-    for order in (None, "id"):
+    for order, few in ((None, Limits(entries_count=0)), ("id", Limits(matched_entries_count=0))):
         options = RewriteDataFilesOptions(target_file_size_bytes=1000)
         strategy = chosen_strategy(None, order, table.metadata, options)
-        [group] = plan(open_scan(table), NO_SPARK, strategy, options).groups
+        [group] = plan(open_scan(table), Engine(spark=NO_SPARK, limits=few), strategy, options).groups
         files = group_files(group, table.storage)
         reached = {file.file_path[-2:]: [files.deletes[n].file_path[-2:] for n in file.deletes] for file in files.files}
         assert reached == {f"f{n}": ["/e", "/p"] if n == 1 else ["/e"] for n in range(6)}
@@ -151,11 +151,11 @@ def test_more_entries_than_the_limit_are_not_few(lake: Lake) -> None:
     everywhere = described(lake, "e", content=FileContent.EQUALITY_DELETES, record_count=1, equality_ids=(1,))
     table = commit(table, RowDelta(added_deletes=(everywhere,))).table
     scan = open_scan(table)
-    few = few_files(scan, Limits(entries_count=7), {"file_path"})
+    few = few_files(scan, 7, {"file_path"})
     assert few is not None
     assert few.files.column_names == ["file_path"]
     assert [[delete["file_path"][-2:] for delete in row["deletes"]] for row in few.rows()] == [["/e"]] * 6
-    assert few_files(scan, Limits(entries_count=6)) is None
-    without = few_files(scan, Limits(entries_count=6), deletes=False)
+    assert few_files(scan, 6) is None
+    without = few_files(scan, 6, deletes=False)
     assert without is not None
     assert "deletes" not in without.rows()[0]

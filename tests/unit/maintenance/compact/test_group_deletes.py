@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import UnsupportedError
-from icekeep.maintenance.compact.candidates import ManyPlannedFiles, few_planned_files, file_columns
+from icekeep.maintenance.compact.candidates import ManyPlannedFiles, few_candidates, few_planned_files, file_columns
 from icekeep.maintenance.compact.commit import read_files
 from icekeep.maintenance.compact.grouping import GroupRules
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
@@ -25,7 +25,18 @@ from icekeep.spec.collections import Part, PositionSet, stretches
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import applied_delete
-from kit.reaching import SPECS, TYPES, bounded, entry, equality, expected, generated_tables, positions, table_of
+from kit.reaching import (
+    SPECS,
+    TYPES,
+    bounded,
+    columns_of,
+    entry,
+    equality,
+    expected,
+    generated_tables,
+    positions,
+    table_of,
+)
 
 Entries = tuple[list[ManifestEntry], list[ManifestEntry]]
 Planned = Callable[[list[ManifestEntry], list[ManifestEntry]], GroupFiles]
@@ -42,7 +53,7 @@ def of_driver(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> GroupF
     """All files of a table as one group, planned on the driver."""
     found = reaching(table_of(data), table_of(deletes), SPECS, EVERY_PAIR)
     few = FewFiles(files=table_of(data), reaching=found)
-    return with_deletes_once((one.file, one.deletes) for one in few_planned_files(few, RULES))
+    return with_deletes_once((one.file, one.deletes) for one in few_planned_files(few_candidates(few, RULES), None))
 
 
 def of_task(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> GroupFiles:
@@ -74,6 +85,8 @@ def _deleted_count(file: ManifestEntry, reaching: list[dict[str, Any]]) -> int:
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
     data, deletes = draw(generated_tables())
+    # As they are packed.
+    data.sort(key=lambda one: (one.data_file.spec_id, columns_of(one)["partition"], one.data_file.file_path))
     # Those that are encrypted are refused.
     return data, [replace(d, data_file=replace(d.data_file, key_metadata=None)) for d in deletes]
 

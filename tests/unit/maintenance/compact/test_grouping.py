@@ -104,6 +104,7 @@ def test_a_group_says_what_it_will_do():
         "expected_files_count": 2,
         "packed": None,
         "location": None,
+        "held": None,
     }
     assert files_of(group) == tuple(one.file for one in files)
     assert not group.is_moved

@@ -20,6 +20,7 @@ from icekeep.planning.spark.workers import (
     Workers,
     chosen_workers,
     expected_slots,
+    foreseen_workers,
     in_turns,
     small_tasks,
     tasks_count,
@@ -245,6 +246,21 @@ def test_a_session_that_runs_tells_it_and_its_executors_may_still_be_coming(monk
 
 def test_a_spark_that_does_not_answer_makes_no_error():
     assert expected_slots(fails, MUCH) >= 1
+
+
+def test_a_preview_starts_no_session(monkeypatch):
+    def never():
+        raise AssertionError("a session is started")
+
+    for much, files in ((LIMITS.rewrite_bytes, 10**9), (1, 1)):
+        assert foreseen_workers(never, much, files) == thread_workers()
+    local = foreseen_workers(never, MUCH, 1)
+    assert (local.spark, local.would_start, local.is_local) == (None, True, True)
+    monkeypatch.setattr(workers, "live_properties", lambda: YARN)
+    monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
+    for much, files in ((LIMITS.submitted_rewrite_bytes + 1, 1), (1, LIMITS.waiting_files_count + 1)):
+        cluster = foreseen_workers(never, much, files)
+        assert (cluster.slots, cluster.would_start, cluster.is_local) == (32, True, False)
 
 
 class Told:
