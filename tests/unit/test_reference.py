@@ -536,7 +536,7 @@ def test_properties_of_icekeeps_own_are_those_that_policies_understand():
     for name, value in filled.items():
         real = name.replace("JOB", "compact").replace("CONDITION", "small_files_over").replace("SETTING", "strategy")
         heard = settings_of_properties({real.replace("OPTION", "min-input-files"): value})
-        assert len(heard.told) == 1
+        assert len(heard.settings) == 1
         assert not heard.problems
 
 
