@@ -54,18 +54,20 @@ def table_at(location: str) -> str:
 THIS_TABLE = argument("NAME")
 """In a command that the message of an error shows: the table that the error is about, where its name is not known."""
 
-_CONFIGURATION: list[str] = []
-"""The words by which a command reads the configuration that this process reads."""
+_CONFIGURATIONS: list[list[str]] = []
+"""The words by which commands read the configurations that this process reads, the last one first asked for."""
 
 
 @contextmanager
 def commands_reading(words: Sequence[str]) -> Iterator[None]:
     """In all threads: commands that are shown meanwhile end with these words (`config_words`)."""
-    before, _CONFIGURATION[:] = [*_CONFIGURATION], words
+    own = [*words]
+    _CONFIGURATIONS.append(own)
     try:
         yield
     finally:
-        _CONFIGURATION[:] = before
+        # Others may have begun meanwhile, in other threads.
+        _CONFIGURATIONS[:] = [one for one in _CONFIGURATIONS if one is not own]
 
 
 def shown_command(*words: str) -> str:
@@ -74,7 +76,9 @@ def shown_command(*words: str) -> str:
     >>> shown_command("restore", "--table", "lake.db.events", "--run", "run 1")
     "icekeep restore --table lake.db.events --run 'run 1'"
     """
-    shown = (word if word == THIS_TABLE else shlex.quote(word) for word in (*words, *_CONFIGURATION))
+    shown = (
+        word if word == THIS_TABLE else shlex.quote(word) for word in (*words, *next(reversed(_CONFIGURATIONS), ()))
+    )
     return " ".join(["icekeep", *shown])
 
 

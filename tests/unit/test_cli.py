@@ -285,6 +285,13 @@ def test_a_job_that_has_committed_and_cannot_deliver_its_result_does_not_say_tha
     assert ("what it committed stays" in line) == (status == 3)
 
 
+def test_what_shows_a_result_is_imported_where_it_is_delivered(capsys):
+    """The package was replaced under a long run: that is no failure of what has been committed."""
+    gone = {"compact": msgspec.structs.replace(JOBS["compact"], for_people="kit.gone:shown")}
+    assert run("compact", "--table", "db.t", jobs=gone) == 3
+    assert "what it committed stays" in capsys.readouterr()[1]
+
+
 def test_a_job_that_failed_keeps_its_exit_status_where_the_result_cannot_be_written(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(process_run, "write_result_file", thrown(UsageError("no space left on device")))
     FAILURES.append(OutcomeUnknownError("x"))

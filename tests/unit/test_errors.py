@@ -180,3 +180,13 @@ def test_what_is_appended_is_said_with_flags_too_and_after_a_pickle():
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert (str(one), one.message) == ("spec_id is 7; give order",) * 2
         assert one.worded({"spec_id": "--spec-id", "order": "--order"}) == "--spec-id is 7; give --order"
+
+
+def test_shown_commands_read_the_last_configuration_in_use():
+    first, second = errors.commands_reading(["--config", "a"]), errors.commands_reading(["--config", "b"])
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert errors.shown_command("tables") == "icekeep tables --config b"
+    second.__exit__(None, None, None)
+    assert errors.shown_command("tables") == "icekeep tables"

@@ -62,6 +62,11 @@ def chosen_format(output: OutputOptions, settings: TelemetrySettings) -> str:
 def listeners(command: Command, settings: TelemetrySettings, log_format: str, runtime: Runtime) -> Iterator[Listener]:
     """A listener for a command, by which the operator and all others hear; they are done when the block ends."""
     sinks = _sinks(command, settings, os.environ) if command.name in notifying_jobs() else []
+    if settings.notifications:
+        # What `notify` needs is loaded before the work: after a commit nothing may fail for want of a module.
+        import icekeep.operations.shown.notification
+        import icekeep.telemetry.guarded
+        import icekeep.telemetry.notifications  # noqa: F401
     if sinks and not command.verbose:
         _quieten_libraries()
     with _operator(command, log_format, runtime) as operator:

@@ -49,7 +49,10 @@ def call_values(call: JobCall, job: Job, now_ms: int) -> dict[str, Any]:
         setting = settings[flag]
         if setting.kind in MAPPINGS:
             name, value = parse_option(text)
-            values.setdefault(setting.argument, {})[name] = value
+            pairs = values.setdefault(setting.argument, {})
+            if name in pairs:
+                raise UsageError(f"argument {setting.flag}: {name!r} is given twice; give it once")
+            pairs[name] = value
         else:
             is_switch = setting.kind is SettingKind.SWITCH
             values[setting.argument] = True if is_switch else parse_setting(setting, text, now_ms)

@@ -173,8 +173,8 @@ class ProcessRun:
         for_people: Callable[[], Mapping[str, Any]] | None = None
         if shows is not None and outcome.status != HELD:
             more = () if command.name in COMMANDS or not outcome.table else (outcome.table,)
-            for_people = partial(resolve(shows), outcome.result, *more)
-        text = partial(resolve(texts[command.output].make), outcome.result) if command.output in texts else None
+            for_people = partial(_resolved, shows, outcome.result, *more)
+        text = partial(_resolved, texts[command.output].make, outcome.result) if command.output in texts else None
         may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
         # After an interrupt of which the outcome tells what was done, the status is what the signal asks for.
         number = context.interrupts.signal if outcome.status == INTERRUPTED else None
@@ -191,6 +191,11 @@ class ProcessRun:
         ended = run_failure(failure, taken.signal, self._state)
         document = self._state.error_document(self._asked_for, ended, self._runtime)
         return CommandResult(ended.exit_status, plain_values(document), error=ended.line)
+
+
+def _resolved(function: str, *values: Any) -> Any:
+    """Resolved where the answer is delivered: what fails there does not undo what was committed."""
+    return resolve(function)(*values)
 
 
 def _deliver(answer: CommandResult, output: OutputOptions) -> int:

@@ -10,6 +10,7 @@ from icekeep import cli
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
+from icekeep.errors import UsageError
 from icekeep.operations import policy_calls
 from icekeep.operations.arguments import MAPPINGS, parse_command
 from icekeep.operations.configuration.setting_values import setting_arguments
@@ -307,3 +308,10 @@ def test_what_a_policy_says_means_what_the_same_words_mean_on_a_command_line(job
     asked = parse_command(["--table=t", *words], job.name, 12345)
     assert call_values(JobCall(job.name, tuple(words)), job, 12345) == asked.arguments
     assert len(asked.arguments) == len(job.settings)
+
+
+def test_a_key_that_is_given_twice_is_refused():
+    job = JOBS["remove_orphan_files"]
+    words = ("--equal-authorities=old=new", "--equal-authorities=old =other")
+    with pytest.raises(UsageError, match="'old' is given twice; give it once"):
+        call_values(JobCall(job.name, words), job, 0)

@@ -8,7 +8,7 @@ written (`${NAME}`) until a catalog is opened.
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -300,8 +300,13 @@ def _found_config(path: str, checks_schedules: bool) -> Configuration:
 
 def config_words(path: str | None) -> tuple[str, ...]:
     """What a command that is shown to people needs to read the same configuration: nothing for the one by default."""
-    found = os.environ.get(CONFIG_VARIABLE) or _found_path()
-    return () if path is None or path == found else ("--config", path)
+    if path is None:
+        return ()
+    # A directory of the places where it is looked for may be closed to this user.
+    with suppress(OSError):
+        if path == (os.environ.get(CONFIG_VARIABLE) or _found_path()):
+            return ()
+    return ("--config", path)
 
 
 def parse_config(text: str, path: str = "icekeep.yaml") -> Configuration:

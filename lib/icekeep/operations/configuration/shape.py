@@ -140,9 +140,9 @@ _SCHEDULING = {
     "pool": Text,
     "connection": Text,
     "deploy_mode": _word(*DEPLOY_MODES),
-    "py_files": OneOrMore,
-    "archives": OneOrMore,
-    "files": OneOrMore,
+    "py_files": str | list[Text],
+    "archives": str | list[Text],
+    "files": str | list[Text],
     "submit_over": Size,
     "spark_conf": dict[str, Scalar],
 }

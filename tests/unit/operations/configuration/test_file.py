@@ -254,3 +254,13 @@ def test_only_a_file_that_nobody_named_is_asked_for_its_owner(tmp_path, monkeypa
         with pytest.raises(UsageError, match=r"belongs to another user, and takes \$\{DB\} from the environment"):
             read_config()
         places[place].unlink()
+
+
+def test_words_of_a_configuration_ask_no_closed_directory(monkeypatch):
+    def closed():
+        raise PermissionError
+
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+    monkeypatch.setattr(file, "_found_path", closed)
+    assert config_words(None) == ()
+    assert config_words("my.yaml") == ("--config", "my.yaml")

@@ -94,6 +94,7 @@ def test_what_the_scheduler_needs_has_defaults():
     )
     assert (sent.deploy_mode, sent.py_files, sent.archives) == ("cluster", ("a.zip",), ("env.tar.gz#env",))
     assert (sent.files, sent.submit_over_bytes) == (("a", "b"), 7)
+    assert policy(HEAD + "  jobs: {compact: {}}\n  files: []\ndefaults: {files: [a]}\n").files == ()
     assert policy(HEAD + "  jobs: {compact: {}}\n  submit_over: null\n").submit_over_bytes is None
     assert policy(HEAD + "  jobs: {compact: {}}\n  submit_over: 2g\n").submit_over_bytes == 2 << 30
     assert sent.layer.keys["files"].text == "a, b"
