@@ -427,7 +427,7 @@ def test_tasks_come_to_the_groups_that_the_driver_comes_to(
 ) -> None:
     table = generated(lake, seed, has_vectors=has_vectors)
     directory = own_directory(table.metadata, "plans/1")
-    few = planned(table, spark_session)
+    few = planned(table, spark_session, directory)
     many = planned(table, spark_session, directory, **IN_TASKS)
     assert [*map(described, many.groups)] == [*map(described, few.groups)]
     assert (many.dangling, many.candidate_files_count) == (few.dangling, few.candidate_files_count)

@@ -3,16 +3,14 @@
 import pickle
 from copy import deepcopy
 from functools import cache
-from typing import Any, ClassVar
 
 import pytest
 
-from contracts.job_contract import JobContract
 from icekeep.catalog.base import Catalog
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import MissingFileError, UsageError
-from icekeep.maintenance.check import JOB, by_file
+from icekeep.maintenance.check import by_file
 from icekeep.maintenance.check.faults import CLASSES, MAX_EXAMPLES, MAX_GAPS, Fault, FaultId, Gap, Tally
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
@@ -20,8 +18,7 @@ from kit.cases import Choices, for_each, scaled, seeds
 from kit.checked_entries import put_files, remove_file
 from kit.damage import DAMAGE, IMPLIED, checked, found_in, spoil
 from kit.damager import CannotDamageError, Damager
-from kit.deletes import data_files, delete_by_vector, path_of
-from kit.job_world import World
+from kit.deletes import path_of
 from kit.prose import PAGE, fault_page
 from kit.row_histories import History, in_memory
 from kit.runtime import no_spark
@@ -353,19 +350,3 @@ def test_a_class_has_all_its_texts(one):
 def test_the_page_says_what_the_classes_say():
     """`python -m kit.prose` in `tests/` rewrites it."""
     assert PAGE.read_text() == fault_page()
-
-
-@pytest.mark.slow
-class TestCheck(JobContract):
-    job = JOB
-    versions = ()
-    told: ClassVar[dict[str, Any]] = {"deep": True}
-
-    @staticmethod
-    def fill(version):
-        world = World(version, [("at", "month")])
-        for number in range(3):
-            world.append(number, month=1 + number % 2)
-        if version == 3:
-            delete_by_vector(world.table, data_files(world.table)[0].file_path, [1])
-        return world
