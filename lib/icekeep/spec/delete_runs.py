@@ -177,7 +177,7 @@ def match(
 
 
 def _named_pairs(data: DataColumns, deletes: DeleteColumns) -> tuple[Numbers, Numbers]:
-    """Pairs of a data file and a delete file that is for it alone, whatever their sequence numbers."""
+    """Pairs of a data file and a delete file that is for it alone, and new enough."""
     named = np.flatnonzero(deletes.files != SEVERAL_FILES)
     pairs = _equal_pairs(data.files, deletes.files[named], NO_LIMIT)
     assert pairs is not None
