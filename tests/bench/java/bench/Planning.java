@@ -8,8 +8,7 @@ import org.apache.iceberg.SparkDistributedDataScan;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.actions.BinPackRewriteFilePlanner;
 import org.apache.iceberg.actions.BinPackRewritePositionDeletePlanner;
-import org.apache.iceberg.actions.RewriteFileGroup;
-import org.apache.iceberg.actions.RewritePositionDeletesGroup;
+import org.apache.iceberg.actions.RewriteGroupBase;
 import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.spark.Spark3Util;
@@ -46,25 +45,21 @@ public final class Planning {
   public static long[] planCompaction(Table table) throws Exception {
     BinPackRewriteFilePlanner planner = new BinPackRewriteFilePlanner(table);
     planner.init(Map.of());
-    long files = 0;
-    long bytes = 0;
-    try (CloseableIterable<RewriteFileGroup> groups = planner.plan().groups()) {
-      for (RewriteFileGroup group : groups) {
-        files += group.inputFileNum();
-        bytes += group.inputFilesSizeInBytes();
-      }
-    }
-    return new long[] {files, bytes};
+    return sums(planner.plan().groups());
   }
 
   /** The same of `rewrite_position_delete_files`. */
   public static long[] planPositionDeletes(Table table) throws Exception {
     BinPackRewritePositionDeletePlanner planner = new BinPackRewritePositionDeletePlanner(table);
     planner.init(Map.of());
+    return sums(planner.plan().groups());
+  }
+
+  private static long[] sums(CloseableIterable<? extends RewriteGroupBase<?, ?, ?>> planned) throws Exception {
     long files = 0;
     long bytes = 0;
-    try (CloseableIterable<RewritePositionDeletesGroup> groups = planner.plan().groups()) {
-      for (RewritePositionDeletesGroup group : groups) {
+    try (CloseableIterable<? extends RewriteGroupBase<?, ?, ?>> groups = planned) {
+      for (RewriteGroupBase<?, ?, ?> group : groups) {
         files += group.inputFileNum();
         bytes += group.inputFilesSizeInBytes();
       }
