@@ -131,7 +131,8 @@ def test_each_attempt_carries_what_its_own_base_has(table, catalog):
     assert {at for at in stored(catalog) - written if "-deletes." in at} <= named
 
 
-def test_positions_that_the_rewrite_applied_must_still_be_deleted(table, catalog):
+def test_revived_position_deletes_conflict_with_the_rewrite(table, catalog):
+    """Rows deleted by the rewrite would be live again if a delete file it applied is gone."""
     deleted = delete_positions(catalog, {"a": (1, 2)}, "d1")
     held = [e for e in entries_of(deleted) if e.data_file.content is FileContent.POSITION_DELETES]
     moved = Moved(deleted, "ab", records=(18,), dropped={"a": (1, 2)})
@@ -149,7 +150,7 @@ def test_positions_that_the_rewrite_applied_must_still_be_deleted(table, catalog
     assert not orphans(catalog)
 
 
-def test_an_applied_delete_that_others_put_elsewhere_is_no_conflict(table, catalog):
+def test_applied_delete_merged_elsewhere_is_no_conflict(table, catalog):
     """Its file was merged with another: the positions are what counts."""
     deleted = delete_positions(catalog, {"a": (1, 2)}, "d1")
     held = tuple(e for e in entries_of(deleted) if e.data_file.content is FileContent.POSITION_DELETES)
@@ -165,7 +166,7 @@ def test_an_applied_delete_that_others_put_elsewhere_is_no_conflict(table, catal
 
 
 @pytest.mark.parametrize(("positions", "found"), [((1, 4, 6), {"new-0": {4}}), ((1, 4), {}), ((1, 6), None)])
-def test_rows_of_an_equality_delete_that_is_gone_must_be_deleted_by_position(table, catalog, positions, found):
+def test_rows_of_a_removed_equality_delete_need_positions(table, catalog, positions, found):
     """It was converted to positions meanwhile, or its rows are back."""
     deleted = add_deletes(table, equality_deletes("e"))
     keys = entries_of(deleted, "e")

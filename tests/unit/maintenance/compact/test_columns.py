@@ -168,7 +168,8 @@ def test_sizes_that_no_file_has_are_summed_exactly() -> None:
     assert sum(group.bytes for group in found[0]) == 5 * 2**62
 
 
-def test_the_files_that_columns_name_are_one_of_each_directory_and_of_each_delete_file() -> None:
+def test_named_files_are_one_per_directory_and_delete_file() -> None:
+    """Locations are checked by one data file of each directory and by each delete file."""
     rules = rules_of({"rewrite_all": True}, {spec_id: spec_id for spec_id in SPECS})
     data = [entry(name, 1) for name in ("s3://b/t/1", "s3://b/t/2", "s3://b/u/1", "no directory")]
     deletes = [positions("s3://c/1", 7), positions("s3://c/2", 7), positions("s3://d/1", 7, partition=("elsewhere",))]

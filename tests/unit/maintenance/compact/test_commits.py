@@ -243,12 +243,13 @@ def test_all_groups_are_replaced_in_one_commit(table, catalog):
 
 
 @pytest.mark.parametrize(("keeps", "number"), [(True, 3), (False, 4)])
-def test_new_files_have_the_starting_sequence_number_where_that_is_asked_for(table, catalog, keeps, number):
+def test_starting_sequence_number_is_optional(table, catalog, keeps, number):
+    """New files get the sequence number of the starting snapshot only where the option asks for it."""
     Run(table, "ab", use_starting_sequence_number=keeps).commit()
     assert entries_of(catalog.load(EVENTS), "new-0")[0].sequence_number == number
 
 
-def test_each_file_is_removed_with_the_deletes_that_its_group_applied(table, catalog):
+def test_each_removed_file_carries_its_applied_deletes(table, catalog):
     deleted = add_deletes(
         table, position_deletes("p", "a"), equality_deletes("e1"), equality_deletes("e2"), named=("a",)
     )
@@ -309,7 +310,7 @@ class Stopping(Recorder):
 
 
 @pytest.mark.parametrize("options", [{}, {"partial_progress__enabled": True, "partial_progress__max_commits": 2}])
-def test_a_job_that_ends_between_two_attempts_leaves_none_of_its_new_files(table, catalog, options):
+def test_exit_between_attempts_removes_new_files(table, catalog, options):
     before, run = stored(catalog), Run(table, "ab", "cd", **options)
     run.listener = Stopping()
     catalog.follow(CONFLICTS)
@@ -321,7 +322,7 @@ def test_a_job_that_ends_between_two_attempts_leaves_none_of_its_new_files(table
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_an_interrupt_that_comes_after_the_commit_removes_nothing_that_landed(table, catalog, lands, monkeypatch):
+def test_interrupt_after_commit_keeps_landed_files(table, catalog, lands, monkeypatch):
     monkeypatch.setattr(commits_module, "HELD_MAX_COUNT", 1)
     run = Run(table, "ab")
     delete_many, swaps = table.storage.delete_many, len(catalog.swaps)
@@ -368,7 +369,8 @@ def test_vectors_of_replaced_files_go_with_them_and_are_counted(catalog):
     assert live(catalog.load(EVENTS)) == {"new-0": 1, "c": 1, "v": 1}
 
 
-def test_how_many_delete_files_went_is_known_even_where_the_snapshot_has_expired(catalog, monkeypatch):
+def test_removed_deletes_are_counted_if_snapshot_expired(catalog, monkeypatch):
+    """The count of removed delete files survives a lost answer and the expiry of the snapshot."""
     table = add(memory_table(catalog, format_version=3), "a", "b")
     table = add_deletes(table, deletion_vector("v", "a", 4), deletion_vector("v", "b", 44))
     run, swap_once = Run(table, "ab"), catalog.swap
@@ -386,7 +388,7 @@ def test_how_many_delete_files_went_is_known_even_where_the_snapshot_has_expired
 
 
 @pytest.mark.parametrize(("asked", "removed_count"), [(True, 1), (False, 0)])
-def test_dangling_deletes_go_in_the_same_commit_where_that_is_asked_for(catalog, asked, removed_count):
+def test_dangling_deletes_go_in_the_same_commit_if_asked(catalog, asked, removed_count):
     table = add(memory_table(catalog, spec=BY_KIND), data_file("y", partition=("y",)))
     table = add(table, data_file("x", partition=("x",)))
     table = add_deletes(table, equality_deletes("e", partition=("x",)))
@@ -423,7 +425,7 @@ PARTIAL = {"partial_progress__enabled": True}
 
 
 @pytest.mark.parametrize(("max_commits", "commits_count"), [(1, 1), (2, 2), (3, 3), (10, 3)])
-def test_partial_progress_commits_a_share_of_the_groups_at_a_time(table, catalog, max_commits, commits_count):
+def test_partial_progress_commits_groups_in_batches(table, catalog, max_commits, commits_count):
     run = Run(table, "ab", "cd", "ef", **PARTIAL, partial_progress__max_commits=max_commits)
     result = run.commit()
     assert (result.status, result.commits_count, result.rewritten_data_files_count) == ("done", commits_count, 6)
@@ -462,7 +464,7 @@ def test_a_failed_group_leaves_its_files_and_the_others_land(table, catalog):
     assert run.warnings == ["2 data files are left as they are: group 0 is broken"]
 
 
-def test_more_failed_commits_than_are_allowed_make_a_run_partial_where_others_landed(table, catalog):
+def test_too_many_failed_commits_make_the_run_partial(table, catalog):
     """No error speaks of a table that is as it was."""
     run = Run(table, "ab", "cd", "ef", **PARTIAL, partial_progress__max_failed_commits=0)
     add_deletes(table, position_deletes("p", "a"), named=("a",))
@@ -506,7 +508,7 @@ def test_of_several_failures_one_of_ours_is_the_cause(table):
     assert says_why(raised.value)
 
 
-def test_new_files_that_are_kept_as_evidence_are_not_said_to_be_removed(table):
+def test_kept_evidence_is_not_reported_as_removed(table):
     run = Run(table, "ab")
     wrong = IcekeepBug("the new files are kept as evidence: 's3://b/0'", kept_files=["s3://b/0"])
     run.finished[0] = FailedGroup(run.groups[0], wrong)
@@ -514,7 +516,7 @@ def test_new_files_that_are_kept_as_evidence_are_not_said_to_be_removed(table):
         run.commit()
 
 
-def test_a_commit_that_landed_and_was_called_a_conflict_is_not_a_failed_one(table, catalog):
+def test_landed_commit_reported_as_conflict_counts_as_landed(table, catalog):
     run = Run(table, "ab", "cd", **PARTIAL)
     catalog.follow(LANDS_BUT_SAYS_CONFLICT)
     result = run.commit()
@@ -522,9 +524,8 @@ def test_a_commit_that_landed_and_was_called_a_conflict_is_not_a_failed_one(tabl
     assert new_files(catalog) == {"new-0", "new-1"}
 
 
-def test_an_unknown_outcome_ends_partial_progress_with_its_files_kept_and_later_ones_left_to_the_executor(
-    table, catalog
-):
+def test_unknown_outcome_stops_partial_progress(table, catalog):
+    """Files of the unknown batch are kept; later batches are left to the executor."""
     run = Run(table, "ab", "cd", "ef", **PARTIAL)
     catalog.follow(IS_UNKNOWN)
     with pytest.raises(OutcomeUnknownError):
@@ -532,7 +533,8 @@ def test_an_unknown_outcome_ends_partial_progress_with_its_files_kept_and_later_
     assert "new-0" in new_files(catalog)
 
 
-def test_an_interrupt_between_batches_discards_what_waits_and_keeps_what_landed(table, catalog):
+def test_interrupt_between_batches_keeps_landed_files(table, catalog):
+    """Groups that wait for a commit are discarded, and groups that landed stay."""
     run = Run(table, "ab", "cd", "ef", **PARTIAL, partial_progress__max_commits=2)
 
     def until_interrupted():
@@ -554,7 +556,7 @@ def test_a_bug_is_not_taken_for_a_failed_commit(table, catalog):
 
 
 @pytest.mark.parametrize("records", [5, 21])
-def test_whatever_fails_after_a_commit_landed_makes_the_run_partial(table, catalog, records):
+def test_error_after_a_landed_commit_makes_the_run_partial(table, catalog, records):
     """A bug of ours, and an error that is none of ours."""
     run = Run(table, "ab", "cd", "ef", **PARTIAL)
     run.finished[1] = run.rewritten(run.groups[1], "new-9", records=records)
@@ -576,7 +578,7 @@ def test_whatever_fails_after_a_commit_landed_makes_the_run_partial(table, catal
 
 
 @pytest.mark.parametrize("batches", [False, True])
-def test_new_files_of_an_old_run_that_an_orphan_removal_took_are_not_committed(table, catalog, batches):
+def test_files_taken_by_orphan_removal_are_not_committed(table, catalog, batches):
     """Rows were lost where a run of days committed files that were there no more."""
     run = Run(table, "ab", "cd", **PARTIAL if batches else {})
     [lost] = run.finished[0].added
@@ -641,7 +643,7 @@ def test_dangling_deletes_go_where_no_group_is_left_to_rewrite(catalog):
     assert live(catalog.load(EVENTS)) == {"a": 1}
 
 
-def test_a_run_whose_only_commit_failed_is_not_done_though_it_has_no_group(catalog):
+def test_failed_only_commit_fails_a_run_without_groups(catalog):
     table = add(memory_table(catalog, spec=BY_KIND), data_file("a", partition=("x",)))
     table = add_deletes(table, equality_deletes("e", partition=("z",)))
     catalog.follow(*[CONFLICTS] * 6)
@@ -655,7 +657,8 @@ def few_are_held(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_are_held")
-def test_many_files_are_removed_by_a_set_in_storage_that_is_gone_afterwards(table, catalog):
+def test_set_of_removed_files_in_storage_is_deleted(table, catalog):
+    """Many removed files are written to storage as a set, which is deleted after the commit."""
     deleted = add_deletes(table, position_deletes("p", "a"), equality_deletes("e"), named=("a",))
     run = Run(deleted, "ab", "cd")
     run.commit()

@@ -81,7 +81,8 @@ def in_memory(name: str, columns: tuple[NestedField, ...], partition_by: str, *r
     return append(table, [table_of(table.schema, list(rows)) for _ in range(2)])
 
 
-def test_a_table_whose_name_and_columns_are_words_of_sql_is_compacted_with_its_deletes() -> None:
+def test_sql_keywords_as_column_names() -> None:
+    """A table whose columns and values are SQL keywords is compacted together with its deletes."""
     columns = (column(1, "order", LONG), column(2, "from", STRING), column(3, "group", STRING), column(4, "is", STRING))
     rows = [{"order": n, "from": f"f{n}", "group": "by" if n % 2 else "in", "is": None} for n in range(6)]
     table = in_memory("select", columns, "group", *rows)
@@ -97,7 +98,7 @@ def test_a_table_whose_name_and_columns_are_words_of_sql_is_compacted_with_its_d
 
 
 @for_each("curve", ["zorder", "hilbert"])
-def test_null_and_empty_values_of_a_binary_column_have_a_place_on_a_curve(curve: str) -> None:
+def test_null_and_empty_binary_values_sort_on_a_curve(curve: str) -> None:
     columns = (column(1, "id", LONG), column(2, "data", BINARY), column(3, "kind", STRING))
     values = (None, b"", b"\xff", None, b"\x00\x01")
     table = in_memory("t", columns, "kind", *({"id": n, "data": value} for n, value in enumerate(values)))
@@ -108,14 +109,14 @@ def test_null_and_empty_values_of_a_binary_column_have_a_place_on_a_curve(curve:
 
 
 @for_each("function", [compact, plan_compact])
-def test_a_partition_spec_that_the_table_does_not_have_is_refused(function: Any) -> None:
+def test_unknown_output_spec_id_is_refused(function: Any) -> None:
     table = in_memory("t", (column(1, "kind", STRING),), "kind", {"kind": "a"})
     with pytest.raises(NotFoundError, match=r"the table has no partition spec 7 \(option output-spec-id\); it has 0"):
         function(table, no_spark, options={"rewrite-all": "true", "output-spec-id": "7"})
     assert table.refresh().metadata == table.metadata
 
 
-def test_a_dry_run_shows_a_table_whose_data_files_do_not_say_how_many_rows_they_have() -> None:
+def test_dry_run_accepts_unknown_record_counts() -> None:
     """Earlier versions of Iceberg imported files of Avro with -1. They are read only when they are rewritten."""
     table = in_memory("t", (column(1, "kind", STRING),), "kind", {"kind": "a"})
     files = data_files(table)
@@ -185,7 +186,7 @@ def new_manifests(table: Any, snapshot_id: int) -> list[Any]:
     return [m for m in table.snapshot_by_id(snapshot_id).manifests(table.io) if m.added_snapshot_id == snapshot_id]
 
 
-def test_a_failed_rewrite_leaves_the_table_as_it_was_and_none_of_its_files(lake: Lake) -> None:
+def test_failed_rewrite_leaves_table_and_files_unchanged(lake: Lake) -> None:
     """apache/iceberg #12545: failed rewrites left their new files."""
     table = lake.filled()
     victim = Path(urlparse(live_files(lake)[7]).path)
@@ -201,7 +202,7 @@ def test_a_failed_rewrite_leaves_the_table_as_it_was_and_none_of_its_files(lake:
     assert compact(lake.load(), no_spark).rewritten_data_files_count == 18
 
 
-def test_partial_progress_commits_what_could_be_rewritten_and_says_what_was_not(lake: Lake) -> None:
+def test_partial_progress_reports_failed_groups(lake: Lake) -> None:
     """apache/iceberg #16971: commits are counted, not subtracted."""
     table = lake.filled()
     Path(urlparse(live_files(lake)[7]).path).unlink()
@@ -251,7 +252,7 @@ def test_a_table_that_pyiceberg_made_is_compacted(lake: Lake) -> None:
     assert lake.rows() == before
 
 
-def test_files_of_older_schemas_are_rewritten_into_the_current_one(lake: Lake) -> None:
+def test_files_of_older_schemas_get_the_current_schema(lake: Lake) -> None:
     lake.filled(commits=3)
     with lake.foreign_catalog().load_table(EVENTS).update_schema() as update:
         update.rename_column("kind", "sort_of")
@@ -273,7 +274,7 @@ def pa_string() -> object:
     return StringType()
 
 
-def test_files_of_an_older_partition_spec_are_moved_into_the_current_one(lake: Lake) -> None:
+def test_files_of_an_older_spec_move_to_the_current_spec(lake: Lake) -> None:
     """apache/iceberg #15465: after the partitioning changed small files were left behind."""
     lake.filled(commits=3)
     with lake.foreign_catalog().load_table(EVENTS).update_spec() as update:
@@ -321,7 +322,7 @@ def test_one_bucket_is_rewritten_and_the_others_stay(lake: Lake) -> None:
     assert lake.rows() == rows
 
 
-def test_a_filter_on_a_bucket_decides_rows_of_a_table_without_buckets(lake: Lake) -> None:
+def test_bucket_filter_applies_to_an_unbucketed_table(lake: Lake) -> None:
     table = append(lake.create(), [events(0)])
     ids = events(0)["id"].to_pylist()
     for number in range(3):
@@ -329,7 +330,8 @@ def test_a_filter_on_a_bucket_decides_rows_of_a_table_without_buckets(lake: Lake
         assert sorted(found) == [one for one in ids if Bucket(3).apply(LONG, one) == number and one < 10]
 
 
-def test_keys_of_the_user_stand_in_the_summary_and_keys_that_the_operator_names_are_carried(tmp_path: Path) -> None:
+def test_summary_has_user_keys_and_carried_keys(tmp_path: Path) -> None:
+    """Only keys that the operator configures are carried over from the previous snapshot."""
     lake = Lake(tmp_path)
     lake.catalog = open_catalog("local", {**lake.properties, "carry.summary-keys": "pipeline-id, custom.*"})
     table = lake.create()
@@ -346,6 +348,6 @@ def test_keys_of_the_user_stand_in_the_summary_and_keys_that_the_operator_names_
     assert "theirs" not in summary.additional_properties
 
 
-def test_a_key_that_is_not_the_user_s_is_refused_before_anything_is_done(lake: Lake) -> None:
+def test_reserved_summary_key_is_refused_up_front(lake: Lake) -> None:
     with pytest.raises(UsageError, match="'total-records' cannot be a key of your own"):
         compact(lake.create(), no_spark, snapshot_properties={"total-records": "0"})

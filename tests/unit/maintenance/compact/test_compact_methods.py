@@ -68,7 +68,7 @@ def with_deletes(lake: Lake, format_version: int = 2) -> Table:
     return delete_equal(table, events(8, rows=3, month=3).select(["id"]), ["id"], like=data_files(table)[-1])
 
 
-def test_a_file_is_a_candidate_for_the_share_of_its_rows_that_its_own_deletes_take(lake: Lake) -> None:
+def test_delete_ratio_makes_a_file_a_candidate(lake: Lake) -> None:
     table = with_deletes(lake, 3)
     small = {"target-file-size-bytes": "3000", "min-file-size-bytes": "0"}
     assert plan_compact(table, no_spark, options=small).rewritten_data_files_count == 1
@@ -134,9 +134,7 @@ def test_several_threads_share_a_group_by_ranges_of_keys(
 
 
 @pytest.mark.parametrize("times", [methods.MAX_RANGES - 1, 2 * methods.MAX_RANGES])
-def test_threads_put_on_disk_what_outgrows_their_memory_and_start_no_spark(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
+def test_sort_in_threads_spills_to_disk_without_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     size_bytes = sum(file.file_size_in_bytes for file in data_files(table))
     monkeypatch.setattr(compaction, "BUDGET_BYTES", methods.ARROW_GROWTH * size_bytes // times + 1)
@@ -154,7 +152,7 @@ def test_threads_put_on_disk_what_outgrows_their_memory_and_start_no_spark(
     assert rows(lake.load()) == before
 
 
-def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same(lake: Lake) -> None:
+def test_row_groups_are_copied_and_rows_stay_the_same(lake: Lake) -> None:
     table = lake.filled()
     before = lake.rows()
     plan = plan_compact(table, no_spark, options={"stitch": "always"})
@@ -169,9 +167,8 @@ def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same
 
 
 @pytest.mark.parametrize(("choice", "copied"), [("auto", {"text"}), ("never", set())])
-def test_columns_without_a_dictionary_are_copied_page_by_page_unless_the_user_says_never(
-    lake: Lake, choice: str, copied: set[str]
-) -> None:
+def test_plain_columns_are_copied_page_by_page_unless_never(lake: Lake, choice: str, copied: set[str]) -> None:
+    """Columns without a dictionary are copied by page unless `stitch=never`."""
     schema = schema_of(column(1, "n", LONG, required=True), column(2, "text", STRING))
     table = create_table(lake.catalog, ("db", "wide"), schema)
     numbers = np.random.default_rng(7)
@@ -185,16 +182,14 @@ def test_columns_without_a_dictionary_are_copied_page_by_page_unless_the_user_sa
     assert rows(after) == before
 
 
-def test_small_row_groups_are_merged_unless_the_user_says_otherwise(lake: Lake) -> None:
+def test_small_row_groups_are_merged_by_default(lake: Lake) -> None:
     plan = plan_compact(lake.filled(), no_spark)
     assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (0, 18)
     assert {group.reason for group in plan.groups} == {"its row groups are smaller than 33,554,432 bytes"}
 
 
 @pytest.mark.parametrize(("footers", "looked_at"), [(5, 0), (6, 1), (17, 2), (18, 3)])
-def test_a_preview_of_what_spark_would_rewrite_starts_none_and_looks_at_a_few_footers(
-    lake: Lake, footers: int, looked_at: int
-) -> None:
+def test_dry_run_reads_few_footers_and_starts_no_spark(lake: Lake, footers: int, looked_at: int) -> None:
     table = lake.filled()
     engine = Engine(spark=no_spark, limits=Limits(rewrite_bytes=-1, footers_count=footers))
     plan, here = plan_compact(table, engine), plan_compact(table, no_spark)
@@ -207,7 +202,7 @@ def test_a_preview_of_what_spark_would_rewrite_starts_none_and_looks_at_a_few_fo
         plan_compact(with_deletes(Lake(lake.directory / "other")), engine, options=ALL | {"stitch": "always"})
 
 
-def test_what_must_not_be_copied_is_refused_where_nothing_else_is_wanted(lake: Lake) -> None:
+def test_stitch_always_refuses_files_with_deletes(lake: Lake) -> None:
     table = with_deletes(lake)
     files = lake.files_on_disk()
     with pytest.raises(UnsupportedError, match="cannot be stitched: deletes reach it; give option stitch=auto"):
@@ -215,9 +210,7 @@ def test_what_must_not_be_copied_is_refused_where_nothing_else_is_wanted(lake: L
     assert lake.files_on_disk() == files
 
 
-def test_large_row_groups_are_copied_and_the_other_files_are_encoded_anew(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_row_groups_are_copied_and_others_reencoded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake.create(partition_by=())
     table = append(table, [*(events(n, 3000) for n in range(4)), *(events(n, 10) for n in range(10, 14))])
     before = lake.rows()
@@ -231,7 +224,7 @@ def test_large_row_groups_are_copied_and_the_other_files_are_encoded_anew(
     assert lake.rows() == before
 
 
-def test_the_start_is_held_by_a_tag_of_the_run_that_is_gone_in_the_end(lake: Lake) -> None:
+def test_start_snapshot_is_tagged_during_the_run(lake: Lake) -> None:
     table = lake.filled()
     start = table.metadata.current_snapshot_id
     held: list[dict[str, Any]] = []
@@ -266,7 +259,8 @@ def test_the_estimate_is_in_the_result_beside_what_it_was(lake: Lake) -> None:
     assert min(result.elapsed_ms, result.cpu_ms, result.peak_task_bytes) > 0
 
 
-def test_an_order_that_is_none_of_the_tables_is_made_and_a_warning_says_that_files_do_not_tell(lake: Lake) -> None:
+def test_foreign_sort_order_gives_a_warning(lake: Lake) -> None:
+    """Files sorted by an order that the table does not have keep sort order 0, with a warning."""
     ear = Ear()
     compact(lake.filled(), no_spark, sort_order="id", listener=ear)
     assert {file.sort_order_id for file in data_files(lake.load())} == {0}
@@ -280,9 +274,7 @@ def test_no_file_of_the_run_is_left_beside_the_table(lake: Lake) -> None:
     assert [path for path in Path(lake.directory).rglob(".icekeep/**/*") if path.is_file()] == []
 
 
-def test_what_spark_cannot_do_for_one_group_does_not_stop_the_others(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_failure_in_one_group_keeps_the_others(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     # The package has a function of the module's name.
     execution: Any = import_module("icekeep.maintenance.compact.execute")
     table, run = lake.filled(), execution.CompactionRewriter._run

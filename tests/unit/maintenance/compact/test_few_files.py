@@ -48,7 +48,7 @@ def test_a_size_beyond_the_limits_asks_for_a_rewrite() -> None:
     assert asking(data, [], HAS_MANY_DELETES) == []
 
 
-def test_deletes_ask_by_number_where_one_at_least_reaches_the_file() -> None:
+def test_delete_file_threshold_needs_a_delete_that_applies() -> None:
     data = [entry("two", 5), entry("one", 8), entry("none", 9)]
     deletes = [equality("e", 7), equality("f", 9)]
     assert asking(data, deletes, HAS_MANY_DELETES, delete_file_threshold=2) == ["two"]
@@ -56,7 +56,7 @@ def test_deletes_ask_by_number_where_one_at_least_reaches_the_file() -> None:
     assert asking(data, deletes, HAS_MANY_DELETES) == []
 
 
-def test_deletes_of_the_file_alone_ask_by_their_share_of_its_rows() -> None:
+def test_file_scoped_deletes_count_by_their_ratio() -> None:
     data = [entry(name, 5, record_count=10) for name in ("vector", "file", "little", "shared", "empty")]
     data[-1] = entry("empty", 5, record_count=0)
     deletes = [
@@ -70,7 +70,8 @@ def test_deletes_of_the_file_alone_ask_by_their_share_of_its_rows() -> None:
     assert asking(data, deletes, HAS_MANY_DELETES, delete_ratio_threshold=0.2) == ["vector", "file", "little"]
 
 
-def test_deletes_whose_path_bounds_are_one_file_ask_as_if_they_named_it() -> None:
+def test_equal_path_bounds_count_as_a_referenced_file() -> None:
+    """Deletes whose path bounds are one file count like deletes that reference that file."""
     data = [entry(name, 5, record_count=10) for name in ("much", "little", "cut 1", "cut 2", "replaced")]
     deletes = [
         *(positions(name, 7, record_count=9, **bounded(b"much", b"much")) for name in ("p", "q")),
@@ -129,7 +130,7 @@ def test_a_plan_of_few_files_with_deletes_needs_no_spark(lake: Lake) -> None:
         assert reached == {f"f{n}": ["/e", "/p"] if n == 1 else ["/e"] for n in range(6)}
 
 
-def test_encrypted_files_and_deletes_are_refused_where_they_would_be_read(lake: Lake) -> None:
+def test_encrypted_files_and_deletes_are_refused_if_read(lake: Lake) -> None:
     table = lake.create(partition_by=())
     files = [described(lake, f"f{n}") for n in range(6)]
     deletes = described(

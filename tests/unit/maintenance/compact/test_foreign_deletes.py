@@ -45,7 +45,7 @@ def lying(table: Table, says: DataFile, *others: DataFile) -> Table:
     return commit(table, AddDeleteFile(replace(file, lower_bounds=bounds, upper_bounds=bounds))).table
 
 
-def test_files_most_of_whose_rows_are_deleted_are_rewritten_and_the_deletes_go_with_them(lake: Lake) -> None:
+def test_mostly_deleted_files_are_rewritten_with_their_deletes(lake: Lake) -> None:
     table = filled(lake)
     first, second, third, _ = data_files(table)
     table = mostly_deleted(table, first.file_path, second.file_path)
@@ -59,7 +59,7 @@ def test_files_most_of_whose_rows_are_deleted_are_rewritten_and_the_deletes_go_w
     assert compact(table, no_spark, options={**BY_DELETES, **CLEAN}).commits_count == 0
 
 
-def test_in_a_partition_all_of_whose_files_are_rewritten_the_deletes_go_and_in_others_they_stay(lake: Lake) -> None:
+def test_deletes_go_only_in_rewritten_partitions(lake: Lake) -> None:
     table = append(lake.create(), [events(number, 10, month=1 + number % 2) for number in range(4)])
     table = mostly_deleted(table, *(file.file_path for file in data_files(table)))
     before = lake.rows()
@@ -72,7 +72,7 @@ def test_in_a_partition_all_of_whose_files_are_rewritten_the_deletes_go_and_in_o
 
 
 @pytest.mark.parametrize("more", [{}, {"sort_order": "id"}])
-def test_a_compaction_reads_deletes_that_name_no_data_file_no_more_often_than_those_that_do(more: Any) -> None:
+def test_unreferenced_deletes_cost_no_additional_reads(more: Any) -> None:
     """What their rows are of is seen when they are applied."""
     calls = {}
     for names_file in (True, False):
@@ -100,7 +100,7 @@ def test_a_delete_file_whose_bounds_hide_a_live_data_file_stays(lake: Lake) -> N
     assert [file.record_count for file in delete_files(lake.load())] == [2]
 
 
-def test_what_reaches_nothing_is_one_number_in_report_check_dry_run_and_run(lake: Lake) -> None:
+def test_dangling_count_agrees_in_report_dry_run_and_run(lake: Lake) -> None:
     """An older file of the partition is never rewritten, so that sequence numbers alone keep every delete file."""
     table = filled(lake)
     paths = [file.file_path for file in data_files(table)]
@@ -142,7 +142,8 @@ def test_bounds_that_are_wrong_give_no_data_file_two_vectors(lake: Lake, *, is_o
     assert (vector.referenced_data_file, vector.record_count) == (second.file_path, 2)
 
 
-def test_what_only_bounds_say_to_reach_nothing_is_rewritten_where_its_rows_are_of_a_live_file(lake: Lake) -> None:
+def test_dangling_only_by_bounds_is_rewritten_for_live_rows(lake: Lake) -> None:
+    """Bounds alone do not prove that a delete file dangles: its rows may be of a live file."""
     table = filled(lake)
     first, second, *_ = data_files(table)
     table = lying(table, first, second)

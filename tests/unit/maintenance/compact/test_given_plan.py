@@ -112,9 +112,7 @@ class TestPlan(PlanContract):
         self.refused(world, path, match)
 
     @pytest.mark.parametrize("is_planned_before", [True, False])
-    def test_row_ids_that_the_first_commit_after_an_upgrade_gives_do_not_matter(
-        self, path: Path, *, is_planned_before: bool
-    ) -> None:
+    def test_row_ids_assigned_after_an_upgrade_do_not_matter(self, path: Path, *, is_planned_before: bool) -> None:
         world = World(2)
         for number in range(5):
             world.append(number)
@@ -146,7 +144,7 @@ class TestPlan(PlanContract):
         with_property(name, "7")(world)
         assert self.apply(world, path).result.rewritten_data_files_count == 5
 
-    def test_what_was_carried_out_is_done_whatever_became_of_the_table(self, path: Path) -> None:
+    def test_applied_plan_stays_applied_whatever_changes(self, path: Path) -> None:
         world = self._filled()
         self.write(world, path)
         self.apply(world, path)
@@ -202,7 +200,7 @@ class TestPlan(PlanContract):
         assert not {file.file_path for file in data_files(world.table)} & planned
         assert world.rows() == rows
 
-    def test_files_that_a_plan_leaves_out_keep_its_groups_as_they_are(self, path: Path) -> None:
+    def test_files_left_out_of_the_plan_keep_its_groups(self, path: Path) -> None:
         """Groups are those of the plan: found anew they would be put together in another way."""
         world = World(2)
         for number in range(24):
@@ -235,7 +233,7 @@ class TestPlan(PlanContract):
         assert world.table.metadata.head("main") == main
         self.write(world, path.with_name("of_main.jsonl"))
 
-    def test_a_plan_of_which_a_part_has_landed_is_carried_out_to_its_end(self, path: Path) -> None:
+    def test_partly_applied_plan_is_completed(self, path: Path) -> None:
         """Each partition is a commit; wherever it is cut off, the next `apply` does the rest and no group twice."""
         made = World(2, [("at", "month")])
         for month in (1, 2, 3):
@@ -260,7 +258,7 @@ class TestPlan(PlanContract):
             assert world.rows() == rows
         assert parts
 
-    def test_what_others_change_meanwhile_is_a_conflict_and_not_planned_anew(self, path: Path) -> None:
+    def test_concurrent_change_is_a_conflict_without_replanning(self, path: Path) -> None:
         world = self._filled()
         self.write(world, path)
         rows, others = world.rows(), []
@@ -303,7 +301,7 @@ class TestPlan(PlanContract):
         assert lines[-1].name == lines[1].name
         assert lines[0].says["delete_files_count"] == 1
 
-    def test_only_the_delete_files_of_the_plan_go_since_they_reach_nothing(self, path: Path) -> None:
+    def test_only_planned_dangling_deletes_are_removed(self, path: Path) -> None:
         world = Contract.fill(2)
         self.write(world, path)
         planned = {line.name for line in read_plan_file(str(path)).lines() if line.do == "remove"}
@@ -316,7 +314,7 @@ class TestPlan(PlanContract):
         assert len(delete_files(world.table)) == 2
         assert before == planned | {file.file_path for file in delete_files(world.table)} & before
 
-    def test_a_delete_file_that_is_gone_or_reaches_a_file_again_matters(self, path: Path) -> None:
+    def test_missing_or_needed_delete_file_is_refused(self, path: Path) -> None:
         world = Contract.fill(2)
         head = world.table.metadata.snapshots[-1]
         self.write(world, path)
@@ -325,7 +323,7 @@ class TestPlan(PlanContract):
         rollback_to_snapshot(world.table, head.snapshot_id)
         assert self.apply(world, path).status == "done"
 
-    def test_what_goes_is_not_known_before_where_rows_move_to_another_spec(self, path: Path) -> None:
+    def test_removed_deletes_are_unknown_if_the_spec_changes(self, path: Path) -> None:
         world = World(2)
         world.append(1, 2)
         delete_a_row(world)

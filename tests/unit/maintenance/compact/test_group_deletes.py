@@ -93,7 +93,7 @@ def tables(draw: st.DrawFn) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
 
 @pytest.mark.parametrize("planned", [of_driver, of_task])
 @given(table=tables())
-def test_positions_expand_to_the_delete_files_that_reach_each_file(planned: Planned, table: Entries) -> None:
+def test_packed_group_has_the_deletes_that_reach_each_file(planned: Planned, table: Entries) -> None:
     data, deletes = table
     files = planned(data, deletes)
     reached = {f.file_path: {*f.deletes} for f in files.files}
@@ -119,7 +119,7 @@ def once_each(table: Entries) -> Entries:
 
 
 @given(tables())
-def test_the_files_that_a_commit_removes_have_the_deletes_that_reach_them(table: Entries) -> None:
+def test_removed_files_have_the_deletes_that_reach_them(table: Entries) -> None:
     data, deletes = once_each(table)
     found = {f.entry.data_file.file_path: f.applied_deletes for f in read_files(of_driver(data, deletes), TYPES)}
     assert found == {
@@ -151,7 +151,7 @@ def test_a_file_has_few_stretches_however_many_deletes_reach_it(planned: Planned
 
 
 @pytest.mark.slow
-def test_a_packed_group_and_what_a_commit_is_told_grow_with_the_files_and_not_with_pairs() -> None:
+def test_packed_group_grows_with_files_and_not_with_pairs() -> None:
     """apache/iceberg #13674: equality deletes that reach each of many files."""
     packed, told = [], []
     for count in (100, 400):
@@ -181,6 +181,6 @@ def test_parts_of_several_lists_become_one() -> None:
     assert again == files
 
 
-def test_a_task_takes_apart_an_encrypted_delete_file_once_and_refuses_it() -> None:
+def test_task_refuses_an_encrypted_delete_file() -> None:
     with pytest.raises(UnsupportedError, match="delete file 'e' is encrypted"):
         of_task([entry("a", 1)], [equality("e", 2, key_metadata=b"k")])

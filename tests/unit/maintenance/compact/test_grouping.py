@@ -125,7 +125,7 @@ def delete(name: str, offset: int | None = None, size: int = 10) -> GroupDelete:
     )
 
 
-def test_a_delete_file_that_reaches_several_files_is_in_the_group_once():
+def test_shared_delete_file_is_in_the_group_once():
     shared, first, second = delete("d"), delete("v", 4, 7), delete("v", 11, 8)
     files = [
         candidate("a", 10, deletes=(shared, first), has_many_deletes=True),
@@ -139,12 +139,13 @@ def test_a_delete_file_that_reaches_several_files_is_in_the_group_once():
     assert (group.delete_files_count, group.delete_bytes) == (3, 10 + 7 + 8)
 
 
-def test_a_group_with_too_many_deletes_is_worth_it_whatever_its_size():
+def test_group_with_too_many_deletes_is_always_rewritten():
     assert len(planned([candidate("a", 900, has_many_deletes=True)])) == 1
     assert planned([candidate("a", 900)]) == ()
 
 
-def test_files_that_move_to_another_spec_are_one_group_whatever_their_partitions():
+def test_files_for_another_spec_are_one_group():
+    """Files that move to another spec are grouped across their old partitions."""
     files = [*sized(*[10] * 3, partition="b"), *sized(*[10] * 3, partition="a")]
     (group,) = planned(files, moved=True)
     assert (group.partition, group.spec_id, group.output_spec_id, group.files_count) == ("", 3, 4, 6)
@@ -182,7 +183,7 @@ def test_files_of_different_partitions_are_never_in_one_group():
     assert all(len({file.partition for file in files_of(group)}) == 1 for group in groups)
 
 
-def test_the_same_files_make_the_same_groups_in_whatever_order_they_come():
+def test_groups_do_not_depend_on_file_order():
     files = [*sized(*range(100, 400, 10), partition="a"), *sized(*[10] * 9, partition="b")]
     assert planned(files) == planned(files[::-1])
 
@@ -279,7 +280,7 @@ def test_of_groups_that_are_equal_the_first_stays_first():
         (3, [3]),
     ],
 )
-def test_no_more_files_are_rewritten_than_asked_for_and_only_the_last_group_is_cut(most, counts):
+def test_max_files_to_rewrite_cuts_only_the_last_group(most, counts):
     files = [*sized(*[10] * 5, partition="a"), *sized(*[10] * 6, partition="b"), *sized(*[10] * 7, partition="c")]
     groups = planned(files, max_files_to_rewrite=most)
     assert [group.files_count for group in groups] == counts
@@ -300,7 +301,7 @@ def test_a_cut_group_expects_what_is_left_in_it():
     assert (group.bytes, group.expected_files_count) == (2800, 3)
 
 
-def test_a_group_that_is_cut_to_what_would_come_out_the_same_is_left_out():
+def test_cut_group_that_gains_nothing_is_left_out():
     # A single small file would be written again by each run, and nothing be gained by any.
     assert planned(sized(*[10] * 5), max_files_to_rewrite=1) == ()
     assert planned(sized(*[700] * 5), max_files_to_rewrite=2) == ()
@@ -314,7 +315,7 @@ def test_a_cut_keeps_the_order_that_is_asked_for():
 
 
 @for_each("sizes", [(600, 600), (650, 650), (733, 733, 734), (740, 740, 740)])
-def test_files_that_would_come_out_as_they_went_in_are_left_alone(sizes):
+def test_files_that_would_not_change_are_left_alone(sizes):
     # apache/iceberg #6669, #9833: two files of 0.65 of the target each were rewritten into the same by every run.
     assert sum(sizes) > TARGET
     assert planned(sized(*sizes)) == ()
@@ -337,7 +338,8 @@ some_options = st.fixed_dictionaries(
 
 
 @given(candidates_lists, some_options)
-def test_every_candidate_is_in_one_group_or_none_and_no_group_is_overfull(files, options):
+def test_each_candidate_is_in_at_most_one_group(files, options):
+    """Generated files: no group exceeds its limits, and `rewrite-all` takes every file."""
     groups = planned(files, **options)
     placed = Counter(name for group in names(groups) for name in group)
     assert set(placed.values()) <= {1}
@@ -400,7 +402,7 @@ def test_a_second_run_does_nothing(sizes, min_input_files):
 
 
 @for_each(("count", "parts", "expected"), [(5, 1, 4), (6, 1, 4), (6, 2, 4), (10, 1, 7), (10, 7, 7)])
-def test_files_a_little_below_the_least_size_are_cut_so_that_fewer_come(count, parts, expected):
+def test_files_just_below_min_size_are_split_to_fewer(count, parts, expected):
     # Two of them are more than a writer puts into one file: as many were written as had been read, by every run.
     (group,) = planned(in_row_groups(*[(720, parts)] * count))
     assert group.expected_files_count == expected

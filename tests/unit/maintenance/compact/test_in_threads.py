@@ -55,7 +55,7 @@ def test_each_group_of_a_binpack_waits_for_its_turn(lake, taken):
     assert taken == [(1, thread_workers().slots)] * 3
 
 
-def test_a_sort_takes_a_turn_for_each_range_that_it_orders_at_once(lake, taken, monkeypatch):
+def test_sort_takes_a_turn_for_each_concurrent_range(lake, taken, monkeypatch):
     monkeypatch.setattr("icekeep.planning.spark.workers.processors_count", lambda: 2)
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     compact(table, no_spark, sort_order="id", options=ALL | {"target-file-size-bytes": "12000"})
@@ -73,7 +73,7 @@ def test_groups_of_position_deletes_wait_for_their_turns_too(lake, taken):
 
 
 @pytest.mark.parametrize("arguments", [{}, {"sort_order": "id"}], ids=["binpack", "sort"])
-def test_after_an_interrupt_not_one_more_byte_is_written_and_nothing_is_left(lake, monkeypatch, arguments):
+def test_interrupt_stops_writes_and_leaves_no_files(lake, monkeypatch, arguments):
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     before, files = rows(table), parquet_files(lake)
     stopped, interrupting, written_late = threading.Event(), threading.Lock(), []

@@ -167,7 +167,7 @@ def test_the_second_column_counts_where_the_first_has_one_value():
     assert overlap(both((3, 9), ("a", "z")), both((7, 7), ("a", "a")))
 
 
-def test_a_transform_that_keeps_the_order_is_applied_to_the_bounds():
+def test_order_preserving_transform_applies_to_bounds():
     hour = 3600 * 10**6
     days = {"transform": Day()}
     assert ends(TIMESTAMP, 0, 23 * hour, **days)[0] == ends(TIMESTAMP, 0, 23 * hour, **days)[1]
@@ -220,7 +220,7 @@ def test_on_a_curve_texts_count_as_far_as_the_curve_looks():
     assert lower[0] < upper[0]
 
 
-def test_on_a_curve_with_a_largest_size_the_last_bytes_do_not_count():
+def test_max_output_size_of_a_curve_ignores_the_last_bytes():
     options = RewriteDataFilesOptions(max_output_size=14)
     ordering = chosen_strategy(None, "zorder(id, at)", metadata(), options).ordering
     assert ordering is not None

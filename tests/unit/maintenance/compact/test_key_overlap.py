@@ -73,7 +73,7 @@ def test_depths_are_those_of_each_place_by_itself(pairs):
 
 
 @given(RANGES, st.data())
-def test_what_is_chosen_leaves_no_file_too_deep_and_what_is_not_stays(pairs, data):
+def test_selection_leaves_no_file_too_deep(pairs, data):
     asked = data.draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs)))
     taken = overlapping(Intervals.of(line(*pairs)), asked).tolist()
     assert all(is_taken for is_taken, was_asked in zip(taken, asked, strict=True) if was_asked)
@@ -101,7 +101,7 @@ def boxes(*files):
     return [(tuple(key(low) for low, _ in columns), tuple(key(high) for _, high in columns)) for columns in files]
 
 
-def test_the_depth_of_boxes_counts_those_that_hold_the_middle_of_each():
+def test_box_depth_counts_boxes_that_hold_the_middle():
     apart = boxes(((0, 4), (0, 4)), ((0, 4), (4, 9)), ((4, 9), (0, 4)), ((4, 9), (4, 9)))
     assert box_depths(apart).mean() == 1
     whole = boxes(*[((0, 9), (0, 9))] * 4)
@@ -114,7 +114,7 @@ def test_the_depth_of_boxes_counts_those_that_hold_the_middle_of_each():
     assert box_depths(boxes(*[((3, 3), (5, 5))] * 6)).mean() == 1
 
 
-def test_what_a_curve_leaves_grows_with_the_logarithm_of_the_files():
+def test_worth_box_depth_grows_logarithmically():
     assert worth_box_depth(1) == 2
     assert worth_box_depth(1024) == 12
     assert [n for n in range(1, 10) if n > worth_box_depth(n)] == [5, 6, 7, 8, 9]

@@ -143,7 +143,7 @@ def test_nothing_to_do_costs_nothing_but_the_look():
     )
 
 
-def test_bytes_are_read_once_and_written_once_with_the_deletes_beside_them():
+def test_estimate_reads_and_writes_each_byte_once():
     found = estimated(Work(RewriteMethod.REENCODE, 100 * MIB, 2), Work(RewriteMethod.STITCH, 50 * MIB, 1))
     assert (found.read_bytes, found.written_bytes, found.requests_count) == (150 * MIB + 7, 150 * MIB, 12)
 
@@ -154,7 +154,7 @@ def test_every_method_that_does_more_costs_more():
     assert costs[1] == 1000 * MIB * 1000 // RATES_BYTES_A_SECOND[RewriteMethod.REENCODE] + 4 * 60
 
 
-def test_slots_divide_the_time_as_far_as_there_are_tasks_for_them():
+def test_slots_divide_elapsed_time_up_to_the_task_count():
     work = Work(RewriteMethod.REENCODE, 900 * MIB, 3)
     one, three, many = (estimated(work, slots=slots) for slots in (1, 3, 30))
     assert one.cpu_ms == three.cpu_ms == many.cpu_ms

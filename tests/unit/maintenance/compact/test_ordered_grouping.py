@@ -193,7 +193,7 @@ def test_two_files_over_one_another_are_what_a_look_up_may_meet():
     assert table.run() == 0
 
 
-def test_a_file_that_does_not_say_that_it_is_in_the_tables_order_is_sorted():
+def test_file_without_the_tables_sort_order_id_is_sorted():
     table = Table(None, keys=["a"])
     sorted_one = table.add(numbered(*range(10)), sort_order_id=1)
     table.add(numbered(*range(10, 20)))
@@ -220,7 +220,7 @@ def test_far_away_files_are_not_sorted_again():
     assert table.run() == 0
 
 
-def test_small_files_are_put_together_as_binpack_would_and_in_order():
+def test_small_files_are_packed_and_sorted():
     table = Table("a")
     for start in range(6):
         table.add(numbered(start, start + 10))
@@ -261,7 +261,7 @@ def test_strings_that_begin_alike_are_not_sorted_again_and_again():
     assert table.run() == 0
 
 
-def test_a_first_column_of_few_values_leaves_the_order_to_the_next():
+def test_constant_first_column_leaves_the_order_to_the_next():
     table = Table("a, b")
     for start in range(6):
         table.add([(7, n, "", 0.0) for n in range(start, 60, 6)])
@@ -322,7 +322,7 @@ def test_files_that_come_later_are_sorted_once(files, later, keys):
 
 @cases(40)
 @given(FILES, ORDERS, st.integers(1500, 4000))
-def test_a_partition_larger_than_a_group_is_sorted_after_some_runs(files, order, group_bytes):
+def test_partition_above_the_group_size_converges(files, order, group_bytes):
     table = Table(order, max_file_group_size_bytes=str(group_bytes))
     for rows in files:
         table.add(rows)
@@ -339,7 +339,7 @@ def scattered(count: int, seed: int = 1) -> list[list[Row]]:
 
 
 @pytest.mark.parametrize("kind", ["zorder", "hilbert"])
-def test_files_of_a_healthy_size_are_put_along_a_curve_where_they_overlap(kind):
+def test_overlapping_files_are_clustered_along_the_curve(kind):
     table = Table(f"{kind}(a, b)")
     for rows in scattered(64):
         table.add(rows)
@@ -354,7 +354,7 @@ def test_files_of_a_healthy_size_are_put_along_a_curve_where_they_overlap(kind):
 
 
 @pytest.mark.parametrize("kind", ["zorder", "hilbert"])
-def test_values_so_skewed_that_no_curve_separates_them_are_put_in_order_once(kind):
+def test_skewed_values_are_clustered_only_once(kind):
     chance = np.random.default_rng(2)
     exponents = chance.uniform(0, 60, (640, 2))
     rows: list[Row] = [(int(2**a), int(2**b), "", 0.0) for a, b in exponents.tolist()]
@@ -366,7 +366,7 @@ def test_values_so_skewed_that_no_curve_separates_them_are_put_in_order_once(kin
     assert table.run() == 0
 
 
-def test_a_few_new_files_are_not_spread_over_a_curve_that_is_deep_enough():
+def test_few_new_files_are_not_spread_over_a_deep_curve():
     table = Table("zorder(a, b)")
     for rows in scattered(64):
         table.add(rows)
@@ -393,7 +393,7 @@ def test_a_second_run_along_a_curve_does_nothing(files, later, order):
 
 
 @pytest.mark.parametrize("kind", ["zorder", "hilbert"])
-def test_a_later_run_along_a_curve_does_not_put_files_together_that_lie_far_apart(kind):
+def test_later_curve_run_does_not_merge_distant_files(kind):
     # Rows of some places compress well, so that files of as many rows are small there.
     table = Table(f"{kind}(a, b)", min_input_files="2")
     table.row_bytes = lambda row: 50 if (row[0] // 100_000 + row[1] // 100_000) % 4 == 0 else ROW_BYTES

@@ -54,7 +54,8 @@ some_files = st.lists(
 
 
 @given(some_files)
-def test_each_byte_is_read_once_in_order_and_all_tasks_make_the_files_of_the_plan(files):
+def test_shares_read_each_byte_once_in_order(files):
+    """Together the tasks make as many files as the plan expects."""
     found = shares(*files)
     assert sum(share.files_count for share in found) == expected_output_files(
         sum(one.file_size_in_bytes for one in files), SIZES

@@ -32,7 +32,7 @@ def task_of(files, pieces):
 
 
 @pytest.mark.parametrize(("key_type", "stitched_count"), [(LONG, 1), (INT, 0)])
-def test_rows_are_found_whether_files_are_put_together_or_encoded_anew(storage, key_type, stitched_count):
+def test_moved_rows_are_found_if_stitched_or_reencoded(storage, key_type, stitched_count):
     fields = [replace(field, type=key_type) if field.name == "key" else field for field in MOVING.fields]
     data = [old_file(storage, 0, 30), old_file(storage, 1, 31, schema=schema_of(*fields))]
     files = [OldFile(file=file) for file in data]
@@ -48,7 +48,7 @@ def test_nothing_is_told_where_nobody_asks(storage):
     assert (outcome.stitched_count, outcome.moves) == (1, None)
 
 
-def test_a_stitched_file_is_not_left_behind_where_the_store_fails_while_it_is_proved(storage, monkeypatch):
+def test_storage_failure_during_verify_removes_the_file(storage, monkeypatch):
     files = [OldFile(file=old_file(storage, 0, 30))]
     task = task_of(files, deleting(storage, files)[1])
     before = set(storage.files)
@@ -62,7 +62,7 @@ def test_a_stitched_file_is_not_left_behind_where_the_store_fails_while_it_is_pr
     assert set(storage.files) == before
 
 
-def test_a_stitched_file_that_differs_is_refused_and_left_as_evidence(storage, monkeypatch):
+def test_stitched_file_that_differs_is_kept_as_evidence(storage, monkeypatch):
     files = [OldFile(file=old_file(storage, 0, 30)), OldFile(file=old_file(storage, 1, 30))]
     task = task_of(files, deleting(storage, files)[1])
     verified = replace(task, rewrite=replace(task.rewrite, verifies=True))
@@ -78,7 +78,7 @@ def test_a_stitched_file_that_differs_is_refused_and_left_as_evidence(storage, m
 
 
 @pytest.mark.parametrize(("most", "asked"), [(6, [[0, 1, 2]]), (5, [[0], [1, 2]])])
-def test_many_files_metrics_are_read_for_the_groups_that_are_at_work(monkeypatch, most, asked):
+def test_metrics_are_read_only_for_groups_in_progress(monkeypatch, most, asked):
     """The driver never holds those of all files of a table."""
     monkeypatch.setattr(stitched, "STITCHED_FILES_A_JOB", most)
     groups = [

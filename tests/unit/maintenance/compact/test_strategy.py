@@ -97,7 +97,7 @@ def test_a_curve_goes_through_its_columns(kind):
     assert found.sort_order_id == 0
 
 
-def test_a_column_of_the_partition_is_left_out_of_a_curve_and_said_so():
+def test_partition_column_is_left_out_of_a_curve_and_warned():
     found = chosen(table(partition_by=["kind"]), None, "zorder(kind, id, name)")
     assert found.ordering is not None
     assert found.ordering.curve == Curve(kind="zorder", column_ids=(1, 2))
@@ -125,7 +125,7 @@ def test_a_column_must_have_one_value_that_has_an_order(order):
         chosen(table(), None, order)
 
 
-def test_a_table_order_with_an_unknown_transform_is_not_sorted_by():
+def test_table_order_with_an_unknown_transform_is_refused():
     order = msgspec.structs.replace(build_sort_order(SCHEMA, ["id"]), fields=(by(1, UnknownTransform("spiral")),))
     metadata = msgspec.structs.replace(table("id"), sort_orders=(order,))
     with pytest.raises(UnsupportedError, match="'spiral', which is not known"):

@@ -84,7 +84,7 @@ def tasks(*files: GroupFile, deletes: tuple[GroupDelete, ...] = ()):
     return [group_task(one, GroupFiles(files, deletes), context(), share, n) for n, share in enumerate(shares)]
 
 
-def test_each_task_reads_about_one_new_file_in_the_order_of_the_files():
+def test_each_task_reads_about_one_new_file_in_order():
     found = tasks(*(file(f"f{n}", 300) for n in range(6)))
     assert [[piece.location for piece in task.pieces] for task in found] == [["f0", "f1", "f2"], ["f3", "f4", "f5"]]
     assert [task.partition_id for task in found] == [0, 1]
@@ -116,7 +116,7 @@ def test_a_task_carries_only_the_deletes_that_reach_its_pieces():
 
 @given(st.lists(st.integers(1, 900), min_size=2, max_size=20))
 @example([1, 847, 539])
-def test_a_large_file_is_cut_where_row_groups_begin_and_the_cuts_tile_it(sizes):
+def test_large_file_is_split_at_row_groups_without_gaps(sizes):
     offsets = tuple(4 + sum(sizes[:n]) for n in range(len(sizes)))
     size = 4 + sum(sizes) + 10
     found = tasks(file("f", size, offsets))
@@ -151,7 +151,7 @@ def test_ranges_share_out_all_keys_and_the_expected_files():
     assert [one.files_count for one in range_tasks(whole, [b"g"], None)] == [None, None]
 
 
-def test_rows_that_move_to_another_spec_lie_together_by_its_partitions_first():
+def test_rows_for_another_spec_are_ordered_by_its_partitions():
     moved = group(file("f", 300), moved=True)
     metadata = msgspec.structs.replace(METADATA, partition_specs=(*METADATA.partition_specs, other_spec()))
     told = msgspec.structs.replace(context(BY_ID), metadata=metadata)

@@ -130,7 +130,7 @@ class Mounts(OneByOne):
         ]
 
 
-def test_what_cannot_be_moved_to_the_trash_stays_for_as_long_and_goes_then():
+def test_immovable_files_wait_the_trash_days_then_go():
     """Such a plan was tried again each night, for ever, and each night was partial."""
     world = ExpiredWorld(Mounts)
     result = world.expire(trash=3)
@@ -145,7 +145,7 @@ def test_what_cannot_be_moved_to_the_trash_stays_for_as_long_and_goes_then():
     assert world.own() == set()
 
 
-def test_what_cannot_be_moved_to_the_trash_comes_back_with_the_rest():
+def test_immovable_files_are_restored_with_the_rest():
     world = ExpiredWorld(Mounts)
     before = world.files()
     world.expire(trash=3)
@@ -156,7 +156,7 @@ def test_what_cannot_be_moved_to_the_trash_comes_back_with_the_rest():
     assert world.files() == before
 
 
-def test_without_trash_plans_that_wait_for_it_are_deleted_at_once(world):
+def test_trash_zero_deletes_plans_that_wait_for_trash(world):
     """`--trash 0` is for them as well."""
     world.expire(trash=3, options={"grace": "1h"})
     world.pass_days(0.5)
@@ -183,7 +183,7 @@ def test_a_plan_of_orphans_has_no_head_before_the_last_look(world):
 
 
 @pytest.mark.parametrize("retained", ["memory://service/wh/db/events/data/a", "memory:///wh/db/events/data/a"])
-def test_a_file_that_is_retained_under_another_name_of_its_store_stays(world, retained):
+def test_file_retained_under_another_store_name_stays(world, retained):
     """A NameNode and its service are one store, and ambiguity keeps."""
     add(world.table, replace(data_file("a"), file_path=retained))
     world.runtime.pass_ms(1000)
@@ -229,14 +229,14 @@ def test_what_is_adopted_while_an_earlier_plan_is_finished_stays(world, one_by_o
     assert world.data() == ["ab", "b", "c"]
 
 
-def test_a_table_that_is_dropped_while_its_files_are_deleted_keeps_the_others(world, one_by_one):
+def test_table_dropped_during_deletion_keeps_other_files(world, one_by_one):
     world.once(lambda: world.catalog.drop(("db", "events")), "delete_many", "/data/a")
     result = world.expire()
     assert (result.status, "was dropped while its files were deleted" in result.left_reason) == ("partial", True)
     assert "b" in world.data()
 
 
-def test_a_run_that_is_at_work_is_to_end_before_its_files_come_back(world, one_by_one):
+def test_restore_is_refused_while_the_plan_is_claimed(world, one_by_one):
     """A restore claims too. In history 79881 it took the plan over, and a call under way moved one more file."""
     before = world.files()
 
@@ -283,7 +283,7 @@ def test_a_restore_beside_a_deletion(world, one_by_one):
     assert refused == [75]
 
 
-def test_a_plan_whose_files_may_still_be_deleted_for_good_does_not_come_back(world):
+def test_plan_being_deleted_is_not_restorable(world):
     """A call took longer than a claim holds: the snapshots came back while it was under way, and then their files went."""
     world.expire(options={"grace": "1h"})
     run = list_restorable(world.table)[0].run
@@ -337,7 +337,7 @@ def test_undeletable_files_of_an_earlier_run():
     assert (result.status, result.failed_files_count, result.finished_files_count) == ("partial", 1, 6)
 
 
-def test_what_another_plan_keeps_is_not_deleted_by_one_that_is_due(world):
+def test_due_plan_leaves_files_kept_by_another_plan(world):
     """Snapshots that came back and expired again: the older plan, cut off before it was forgotten, deleted them for good."""
     before = world.files()
     world.expired_twice()
@@ -378,7 +378,7 @@ def test_a_file_of_two_plans_is_one_however_it_is_spelled(world):
     assert "a" in world.data()
 
 
-def test_a_plan_that_cannot_be_read_does_not_keep_others_from_being_finished(world):
+def test_unreadable_plan_does_not_block_other_plans(world):
     world.expire(options={"grace": "1h"})
     world.memory.create(f"{world.table.metadata.location}/.icekeep/trash/0-old/plan.json", b"")
     world.pass_days(1)
@@ -404,7 +404,7 @@ class InTwoBuckets(OneByOne):
         return outcomes
 
 
-def test_a_run_that_goes_on_and_what_it_could_not_move_come_back_together():
+def test_resumed_run_and_its_immovable_files_are_restored():
     world = ExpiredWorld(InTwoBuckets)
     before = world.files()
     assert world.expire(trash=3).status == "partial"
@@ -429,7 +429,7 @@ class HoldingHeads(OneByOne):
 
 
 @pytest.mark.parametrize("trash", [0, 3])
-def test_a_plan_whose_head_cannot_be_removed_is_forgotten_by_a_later_run(trash):
+def test_plan_with_an_undeletable_head_is_forgotten_later(trash):
     """The rest of it is removed; such a plan was neither carried out nor forgotten, however often jobs ran."""
     world = ExpiredWorld(HoldingHeads)
     world.expire(trash=trash)

@@ -133,7 +133,8 @@ def test_an_earlier_plan_that_breaks_before_the_run_itself_fails(monkeypatch):
     assert {*STRAYS} <= {*world.data()}
 
 
-def test_an_earlier_plan_of_which_nothing_went_leaves_the_error_of_the_run_what_it_is(monkeypatch):
+def test_refused_earlier_plan_does_not_change_the_error(monkeypatch):
+    """Where nothing of an earlier plan was deleted, the run fails with its own error."""
     world = waiting_plan_and_strays()
     fails_when_it_writes_its_own_plan(world, monkeypatch)
 
@@ -231,7 +232,7 @@ class TestTasks:
             world.remove_orphans()
         assert world.files() == before
 
-    def test_where_the_whole_job_of_spark_fails_nobody_knows_what_is_gone(self, world, monkeypatch):
+    def test_failed_spark_job_leaves_deletions_unknown(self, world, monkeypatch):
         def lost(session, payloads, work, shared, *, step):
             run_tasks(None, payloads, work, shared, step=step)
             return [], [JobFailedError("an executor was lost")]
@@ -367,7 +368,7 @@ def test_a_restore_says_that_a_call_may_be_under_way(raises, days):
     assert world.data() == ["a", "ab", "b", "c"]
 
 
-def test_files_in_the_trash_that_are_of_no_plan_stay_and_are_told():
+def test_trash_files_of_no_plan_are_kept_and_reported():
     world = ExpiredWorld(_LateMove)
     assert world.expire(trash=3).status == "partial"
     # A day later nobody expects the call to take effect any more.
@@ -414,7 +415,8 @@ def test_a_file_that_never_goes_blocks_no_restore():
 
 
 @pytest.mark.slow
-def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkeypatch):
+def test_catalog_outage_between_calls_is_no_storage_call(monkeypatch):
+    """A catalog that fails between two deletions does not count as a deletion of unknown outcome."""
     monkeypatch.setattr(deleting, "CALL_FILES", 1)
     world = ExpiredWorld()
     look, count = reachable.TableLook.__call__, [0]
@@ -432,7 +434,8 @@ def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkey
     assert world.restore(run).status == "done"
 
 
-def test_calls_that_failed_are_known_although_the_run_was_ended_by_something_else(monkeypatch):
+def test_unknown_moves_are_reported_if_the_run_dies(monkeypatch):
+    """A move of unknown outcome is on record even where the run is ended by something else."""
     monkeypatch.setattr(deleting, "CALL_FILES", 1)
 
     class OneFails(_LateMove):

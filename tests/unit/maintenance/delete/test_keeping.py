@@ -74,7 +74,7 @@ def beside(world: ExpiredWorld, act: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("trash", [0, 3])
-def test_a_run_leaves_by_its_own_plan_what_an_older_one_keeps_for_longer(world, trash):
+def test_run_leaves_files_that_an_older_plan_keeps_longer(world, trash):
     world.expire(options={"grace": "5d"})
     run = plan_of_snapshots(world)
     adopt_and_delete(world, "a")
@@ -96,7 +96,7 @@ def test_in_the_end_nothing_is_left_of_two_plans_of_one_file(world):
     assert (world.data(), world.own()) == (["ab", "c"], set())
 
 
-def test_an_expiration_beside_a_restore_leaves_what_that_brings_back(world):
+def test_expiration_leaves_files_of_a_concurrent_restore(world):
     """It made its plan after the restore had looked for others; the restore looked at its own files no more."""
     world.expire(options={"grace": "5d"})
     run = plan_of_snapshots(world)
@@ -107,7 +107,7 @@ def test_an_expiration_beside_a_restore_leaves_what_that_brings_back(world):
     assert world.data() == ["a", "ab", "b", "c"]
 
 
-def test_a_removal_of_orphans_beside_a_restore_leaves_what_that_brings_back(world, monkeypatch):
+def test_orphan_removal_leaves_files_of_a_concurrent_restore(world, monkeypatch):
     """It asked for plans while the files were in the trash, and had no plan of its own yet when the restore asked."""
     before, list_files, write = world.files(), candidates._listing, execute.OrphanRemoval._written
     in_swap, may_go_on, restored = Event(), Event(), []
@@ -204,7 +204,7 @@ class TwoBuckets(OneByOne):
         return outcomes
 
 
-def test_what_cannot_be_moved_has_its_days_from_when_the_plan_was_finished():
+def test_immovable_file_days_count_from_the_finished_plan():
     """It was deleted a second later, while the trash offered the run for three days more."""
     world = ExpiredWorld(TwoBuckets)
     world.storage.dies = True
@@ -266,7 +266,7 @@ def test_an_unmoved_file_has_the_days_of_its_plan(world):
     assert "a" in world.data()
 
 
-def test_trash_is_not_emptied_of_what_another_plan_keeps_for_longer(world):
+def test_trash_is_kept_for_a_plan_that_waits_longer(world):
     world.expire(trash=3)
     run = plan_of_snapshots(world)
     world.restored_and_cut_off(run)
@@ -299,7 +299,7 @@ def test_a_plan_of_which_some_snapshots_came_back(world):
     assert world.restore(younger).status == "done"
 
 
-def test_a_table_whose_location_is_spelled_anew_has_no_other_plan_of_its_own(world):
+def test_respelled_location_is_the_same_plan(world):
     world.expire(trash=3)
     run = plan_of_snapshots(world)
     for at, (data, when) in [*world.memory.files.items()]:
@@ -397,7 +397,7 @@ def test_a_plan_goes_but_for_files_outside_the_places(world):
     assert (world.data(), stray in world.memory.files, world.own()) == (["ab", "c"], True, set())
 
 
-def test_two_plans_of_one_restore_that_failed_do_not_wait_for_each_other():
+def test_two_plans_of_a_failed_restore_do_not_deadlock():
     """Each run that looked at one of them and left it made the restore younger by that, for the other one."""
     world = ExpiredWorld(TwoBuckets)
     world.expire(trash=3)
@@ -434,7 +434,7 @@ def test_what_a_refused_restore_moved_back(world):
 
 
 @pytest.mark.parametrize(("outer", "inner"), [(7, 3), (3, 0), (3, 3)])
-def test_of_two_expirations_of_the_same_snapshots_one_deletes_their_files(world, outer, inner):
+def test_one_of_two_equal_expirations_deletes_the_files(world, outer, inner):
     """The commit of the one was refused; the other left the files to its plan, and then both plans were forgotten."""
 
     def expire_too():

@@ -170,7 +170,7 @@ def test_a_run_that_fails_releases_and_one_that_dies_does_not(storage, runtime):
             taken(storage, runtime)
 
 
-def test_a_restore_waits_for_its_turn_too_and_knows_of_whom_it_follows(storage, runtime):
+def test_restore_waits_for_the_lease_and_knows_its_holder(storage, runtime):
     first = taken(storage, runtime, "expire_snapshots")
     with pytest.raises(ClaimedError):
         taken(storage, runtime, RESTORE)
@@ -209,7 +209,7 @@ def test_whose_end_is_known():
     assert not has_ended("")
 
 
-def test_what_a_run_is_about_to_delete_for_good_all_later_claims_repeat(storage, runtime):
+def test_later_claims_repeat_a_permanent_deletion(storage, runtime):
     """A call may take effect long after its run has lost the plan; a restore must know of it."""
     first = taken(storage, runtime, "expire_snapshots")
     assert not last_work(PLAN, storage).deletes
@@ -251,7 +251,7 @@ def test_a_claim_renewed_as_a_deletion_begins(runtime):
     assert (claim.deletes, claim.number, last_work(PLAN, storage).deletes) == (True, 3, True)
 
 
-def test_a_process_that_was_forked_is_not_called_as_its_parent_is(monkeypatch):
+def test_forked_process_has_its_own_name(monkeypatch):
     """Whose end would else be taken for its own, by whoever looks at its claims."""
     name = process_name()
     monkeypatch.setattr("os.getpid", os.getppid)
@@ -372,7 +372,8 @@ def test_a_part_that_was_changed_is_not_believed(change):
         read_part(part, storage)
 
 
-def test_a_plan_counts_from_when_its_head_is_there_until_it_is_forgotten():
+def test_plan_exists_while_its_head_does():
+    """A plan counts once its head is written and until it is deleted."""
     storage = MemoryStorage()
     part = write_part(garbage_table([file("a")]), f"{DIRECTORY}/f", storage)
     storage.create(f"{DIRECTORY}/{BEFORE}", b"{}")
@@ -414,7 +415,7 @@ def test_a_head_that_is_none_is_named():
 
 
 @given(st.lists(st.sampled_from(["a", "b", "..", ".", "", "x y", "%2F"]), min_size=1, max_size=5).map("/".join))
-def test_no_two_files_have_one_place_in_the_trash_and_none_leaves_it(path):
+def test_trash_locations_are_unique_and_below_the_trash(path):
     written = plan(directory=f"{TABLE}/.icekeep/trash/run-1", trash_until_ms=9)
     place = trash_location(written, f"{TABLE}/data/{path}")
     assert place.startswith(f"{written.directory}/{FILES}/")
@@ -483,7 +484,7 @@ def test_the_age_of_writers_progress_is_read_at_once_too():
 @for_each(
     "span", [True, 1.5, "3x", timedelta(microseconds=1), timedelta(hours=1), "36h", timedelta(days=3, milliseconds=1)]
 )
-def test_a_part_of_a_day_in_the_trash_is_refused_and_never_no_day(span):
+def test_fractional_trash_days_are_refused(span):
     with pytest.raises(OptionError, match="whole days"):
         asked_trash_days(span)
 

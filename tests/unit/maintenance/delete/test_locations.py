@@ -30,7 +30,7 @@ def of(location=TABLE, *allowed, others=(), **said):
     return deletable_locations(table_at(location, **said), allowed, others)
 
 
-def test_a_table_holds_what_lies_below_its_location_by_whole_names():
+def test_table_holds_files_below_its_location_by_whole_names():
     """apache/iceberg #16493: a prefix that `tbl` and `tbl2` have in common makes nothing of `tbl2` garbage of `tbl`."""
     mine = of()
     assert mine.roots == (TABLE,)
@@ -163,7 +163,7 @@ def test_of_nested_places_the_deepest_counts(roots, others, held, kept):
     assert mine.mask(pa.array([*held, *kept], pa.string())).tolist() == [True] * len(held) + [False] * len(kept)
 
 
-def test_a_directory_in_another_is_no_place_of_its_own_to_what_metadata_says():
+def test_nested_data_path_is_no_location_of_its_own():
     assert table_locations(table_at(TABLE, data_path="s3://bucket/wh").metadata) == ["s3://bucket/wh"]
     said = {"data_path": f"{TABLE}/files", "metadata_path": "s3a://bucket/wh/db/tbl"}
     assert table_locations(table_at(TABLE, **said).metadata) == [TABLE]
@@ -178,13 +178,13 @@ def test_what_metadata_names_is_never_a_whole_bucket_or_disk(bare):
     assert not at_root.holds("file:///etc/passwd")
 
 
-def test_a_table_in_a_bucket_of_its_own_holds_the_usual_directories():
+def test_table_at_the_bucket_root_holds_the_usual_directories():
     mine = of("s3://bucket", data_path="s3://bucket/wh/db/other")
     assert mine.roots == ("s3://bucket/data", "s3://bucket/metadata")
     assert of("/").roots == of("file:///").roots == ()
 
 
-def test_a_table_that_lies_elsewhere_has_no_directory_on_this_machine():
+def test_remote_table_has_no_local_directories():
     """Z1: the machine on which maintenance runs is not the table writer's."""
     for path in ("file:///home/job", "/home/job", "file://localhost/home/job", "file:/home/job", "../.."):
         said = {"data_path": path, "metadata_path": path}

@@ -200,7 +200,7 @@ def test_a_whole_bucket_as_data_path_stands_in_nobodys_way(lake):
         assert neighbours(table) == Neighbours()
 
 
-def test_metadata_that_lies_in_the_location_of_another_table_is_refused(lake):
+def test_metadata_inside_another_table_is_refused(lake):
     """A metadata file where no location says that it is; the pointer alone tells."""
     ours = lake.put("db.ours")
     theirs = lake.put("db.theirs", f"{WAREHOUSE}/db/ours/x")
@@ -235,14 +235,14 @@ def test_a_copy_with_the_same_uuid_is_refused_wherever_it_lies(lake):
     assert "a second time, as 'db.copy' at 'memory://pond/copy'" in refused(table).message
 
 
-def test_a_table_whose_name_the_catalog_folds_is_not_its_own_neighbour(lake):
+def test_folded_table_name_is_not_its_own_neighbour(lake):
     table = msgspec.structs.replace(lake.put("db.events"), identifier=("DB", "Events"))
     assert neighbours(table) == Neighbours()
     lake._locations["db", "second"] = table.metadata_location
     assert "as 'db.second'" in refused(table).message
 
 
-def test_names_that_differ_by_case_are_two_names_where_the_catalog_has_both(lake):
+def test_names_differing_by_case_are_two_tables_if_listed(lake):
     table = lake.put("db.events")
     lake._locations["db", "Events"] = table.metadata_location
     assert "as 'db.Events'" in refused(table).message
@@ -280,7 +280,7 @@ def test_tables_of_any_version_and_in_gzip_have_a_place(lake):
         None,
     ],
 )
-def test_a_table_that_cannot_be_loaded_is_named_and_the_others_are_looked_at(lake, data):
+def test_unloadable_table_is_reported_and_others_are_checked(lake, data):
     """Issue rule: such a table stops orphan removal and purge, not expiration."""
     ours, broken, told = lake.put("db.ours"), lake.put("db.broken"), Told()
     if data is None:
@@ -307,7 +307,7 @@ def test_a_table_that_the_catalog_does_not_tell_is_named(lake, error):
     assert told.warnings == [f"it is not known where table 'db.other' lies: {error.message}"]
 
 
-def test_a_table_or_a_namespace_that_goes_meanwhile_is_no_neighbour(lake):
+def test_table_dropped_during_the_check_is_no_neighbour(lake):
     ours = lake.put("db.ours")
     lake.put("db.other")
     lake.create_namespace(("gone",))
@@ -339,7 +339,7 @@ def test_a_table_that_moved_on_is_looked_at_where_it_is(lake):
         ("list_tables", ("db2",), "catalog 'local' does not list the tables of namespace 'db2': denied"),
     ],
 )
-def test_a_catalog_that_does_not_list_is_told_and_what_it_lists_is_looked_at(lake, operation, argument, reason):
+def test_unlisted_namespace_is_reported_and_others_checked(lake, operation, argument, reason):
     ours, told = lake.put("db.ours"), Told()
     lake.put("db2.other")
     lake.failing[operation, argument] = UsageError("denied\nat length")
@@ -358,7 +358,7 @@ def test_of_a_listing_with_gaps_what_is_known_is_looked_at(lake):
 
 
 @pytest.mark.parametrize("was_used", [True, False], ids=["disk away since", "never seen"])
-def test_of_a_catalog_whose_sqlite_file_is_not_there_nothing_is_judged(tmp_path, was_used):
+def test_missing_sqlite_file_is_an_error(tmp_path, was_used):
     """What a table that lies inside another had was taken for that one's garbage."""
     (tmp_path / "disk").mkdir()
     properties = {"uri": f"sqlite:///{tmp_path}/disk/catalog.db", "warehouse": f"{tmp_path}/warehouse"}
@@ -374,7 +374,7 @@ def test_of_a_catalog_whose_sqlite_file_is_not_there_nothing_is_judged(tmp_path,
         neighbours(ours, looked_at=ours.metadata.location)
 
 
-def test_a_catalog_that_does_not_list_the_table_itself_may_hide_others(lake):
+def test_unlisted_own_table_means_others_may_be_hidden(lake):
     ours = lake.put("db.ours")
     lake.drop(("db", "ours"))
     assert (
@@ -389,7 +389,7 @@ def test_a_table_without_a_location_is_refused(lake):
         neighbours(nowhere)
 
 
-def test_a_watched_and_a_rehearsed_table_have_the_neighbours_of_the_real_one(lake):
+def test_wrapped_catalogs_give_the_same_neighbours(lake):
     lake.put("db.ours")
     lake.put("db.in", f"{WAREHOUSE}/db/ours/in")
     for catalog in (WatchedCatalog(lake), Rehearsal(lake, lake.storage)):
@@ -446,7 +446,7 @@ def test_five_hundred_tables_are_read_once_each_and_then_no_more(lake):
     assert reads == Counter([changed.metadata_location])
 
 
-def test_a_version_file_that_was_made_anew_under_its_old_name_is_read_again(tmp_path):
+def test_recreated_version_file_is_read_again(tmp_path):
     """A catalog in a directory counts from one again when a table is dropped and created again."""
     catalog = open_catalog("local", {"type": "filesystem", "warehouse": f"{tmp_path}/wh"})
     catalog.create_namespace(("db",))
@@ -459,7 +459,7 @@ def test_a_version_file_that_was_made_anew_under_its_old_name_is_read_again(tmp_
     assert f"contains '{ours.metadata.location}/data' of table 'db.b'" in refused(ours).message
 
 
-def test_only_the_directory_that_is_listed_counts_for_who_looks_for_garbage(lake):
+def test_orphan_removal_counts_only_the_listed_directory(lake):
     """A table in `inner` does not stop the listing of `data`; what is its own is told to be kept."""
     ours, told = lake.put("db.ours"), Told()
     lake.put("db.inner", f"{WAREHOUSE}/db/ours/inner")
@@ -527,7 +527,7 @@ def test_an_unreadable_table_is_judged_by_its_entry(lake, is_found):
     assert neighbours(ours) == Neighbours(unreadable=("db.broken",))
 
 
-def test_a_table_that_cannot_be_loaded_may_be_accepted_by_its_name(lake):
+def test_unloadable_table_can_be_accepted_by_name(lake):
     ours, told = lake.put("db.ours"), Told()
     for name in ("a", "b"):
         lake.put(f"db.{name}")

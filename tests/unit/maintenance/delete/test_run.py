@@ -174,7 +174,7 @@ def test_a_plan_that_another_run_has_finished_is_no_failure(table):
     assert (done.deleted, done.missing_count, done.failed_count) == ((), 2, 0)
 
 
-def test_files_that_cannot_be_deleted_are_named_and_the_others_go():
+def test_undeletable_files_are_reported_and_others_deleted():
     class Refusing(MemoryStorage):
         def delete_many(self, locations):
             return [
@@ -246,7 +246,7 @@ def test_a_file_of_an_allowed_root_has_a_place_in_the_trash_too(table):
 
 
 @pytest.mark.parametrize("text", ["false", "FALSE", "no", "0", "", " true"])
-def test_where_garbage_collection_is_not_enabled_nothing_is_deleted(table, text):
+def test_gc_disabled_deletes_nothing(table, text):
     stored(table, file())
     plan = planned(table, file())
     disabled = replace(table, metadata=replace(table.metadata, properties={"gc.enabled": text}))
@@ -264,7 +264,7 @@ def test_the_plan_of_another_table_is_not_carried_out(table):
     assert left(table) == {file().location}
 
 
-def test_a_plan_that_was_written_for_wider_places_is_not_carried_out(table):
+def test_plan_written_for_wider_roots_is_refused(table):
     """The places are looked at once more where files go: what an operator allowed may not be allowed now."""
     elsewhere = file(root="memory://lake/wh/db/events2")
     stored(table, elsewhere)
@@ -334,7 +334,7 @@ def test_slots_that_come_later_are_used():
 
 
 @pytest.mark.parametrize(("rate", "sizes"), [(1.0, [1] * 5), (2_000.0, [2, 2, 1]), (10_000.0, [5])])
-def test_with_a_limited_speed_a_batch_has_as_many_files_as_that_allows(rate, sizes):
+def test_delete_rate_limits_the_batch_size(rate, sizes):
     found = [*deleting.batches_of_parts(parts(5), rate, Clock())]
     assert [len(some) for some in found] == sizes
 
@@ -353,7 +353,7 @@ def test_tasks_share_a_limited_speed(rate, concurrent, tasks):
 A, B, C = "s3://b/data/a", "s3://b/data/b", "s3://b/data/c"
 
 
-def test_a_file_is_in_the_set_by_whatever_store_and_spelling_it_is_named():
+def test_path_set_matches_any_store_and_spelling():
     stays = PathSet.of([A, "hdfs://nn1:8020/x", "wasbs://c@a.blob.core.windows.net/y", "s3://b/month%3D1/z"])
     named = ["s3a://b//data/A", "hdfs://ha/x", "abfss://c@a.dfs.core.windows.net/y", "s3://b/month=1/z", C]
     assert stays.mask(named).tolist() == [True, True, True, True, False]
@@ -417,7 +417,7 @@ def test_nothing_is_in_no_set():
 
 
 @pytest.mark.parametrize("spelling", ["memory://lake/wh/{}", "memory://other/WH/{}"])
-def test_a_file_that_is_retained_by_name_under_another_store_stays(spelling):
+def test_file_retained_under_another_store_is_no_garbage(spelling):
     named = named_files({}, [], [], ["memory://lake/wh/metadata/v1.metadata.json"])
     retained = Reached(metadata=memory_table().metadata, storage=MemoryStorage(), manifests=(), named=named)
     locations = [spelling.format(name) for name in ("metadata/v1.metadata.json", "metadata/v2.metadata.json")]
@@ -425,7 +425,8 @@ def test_a_file_that_is_retained_by_name_under_another_store_stays(spelling):
     assert is_garbage(files, retained, no_spark).tolist() == [False, True]
 
 
-def test_what_was_seen_is_not_read_again_and_is_named_all_the_same():
+def test_seen_manifests_are_not_read_again():
+    """Their paths are still among those that the table names."""
     first = add(memory_table(), "a")
     table = add(first, "b")
 

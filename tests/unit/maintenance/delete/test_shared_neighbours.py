@@ -95,7 +95,8 @@ def test_a_look_that_is_old_is_made_anew_and_sees_what_came(catalog, tables):
             neighbours(tables[0])
 
 
-def test_a_job_that_judges_by_a_listing_wants_a_look_of_this_minute(catalog, tables):
+def test_listing_job_needs_a_fresh_look(catalog, tables):
+    """A job that lists directories accepts a shared look only while it is fresh."""
     looks = SharedLooks()
     with sharing(looks):
         neighbours(tables[0])
@@ -107,7 +108,7 @@ def test_a_job_that_judges_by_a_listing_wants_a_look_of_this_minute(catalog, tab
             neighbours(tables[0], looked_at=places(0))
 
 
-def test_a_name_that_came_a_moment_ago_is_seen_and_one_that_went_is_not(catalog, tables):
+def test_shared_look_sees_created_and_dropped_tables(catalog, tables):
     with sharing(SharedLooks()):
         neighbours(tables[0])
         catalog.put("db.inner", f"{places(0)}/data/x")
@@ -132,7 +133,7 @@ class AtOnce(Asked):
         return {}
 
 
-def test_a_catalog_that_tells_all_pointers_is_asked_by_each_job_for_them():
+def test_catalog_with_bulk_pointers_is_asked_by_each_job():
     catalog = AtOnce()
     tables = [catalog.put(f"db.t{number}", places(number)) for number in range(6)]
     catalog.calls.clear()
@@ -279,7 +280,7 @@ def purges(catalog):
     return lambda: drop_table(catalog.load(("db", "t4")), spark=no_spark, purge=True)
 
 
-def test_an_expiration_looks_once_a_day_at_tables_that_do_not_change(at_once, looked):
+def test_expiration_checks_unchanged_tables_once_a_day(at_once, looked):
     catalog, record = at_once, Kept()
     assert looked(expires(catalog), None) == OTHERS
     assert set(looked(expires(catalog), record)) >= {*OTHERS}

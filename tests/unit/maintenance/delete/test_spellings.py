@@ -90,7 +90,8 @@ def test_a_later_run_keeps_a_file_back_by_another_name(world, spelling):
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_file_that_comes_back_by_another_name_while_others_are_deleted_is_kept(world, spelling, monkeypatch):
+def test_file_readded_under_another_name_is_kept(world, spelling, monkeypatch):
+    """Checked again before each call, while other files are deleted."""
     monkeypatch.setattr(deleting, "CALL_FILES", 1)
     world.once(lambda: world.adopt_as(spelling), "delete_many", "/data/a")
     world.expire()
@@ -145,7 +146,7 @@ def test_all_who_delete_agree_on_what_the_table_leads_to(live, named, asked):
 
 @cases(50)
 @given(gone=_FILES, live=_FILES)
-def test_what_expired_manifests_lead_to_is_held_against_all_spellings(gone, live):
+def test_expired_manifests_are_compared_by_all_spellings(gone, live):
     def entries(some):
         table = memory_table()
         for number, spelling in dict.fromkeys(some):
@@ -159,7 +160,8 @@ def test_what_expired_manifests_lead_to_is_held_against_all_spellings(gone, live
     }
 
 
-def test_who_keeps_a_file_for_another_spelling_says_which_and_what_to_do(world):
+def test_file_kept_for_another_spelling_is_reported(world):
+    """The warning names both spellings and says what to delete by hand."""
     world.adopt_as(f"other://elsewhere{PATH}")
     plan_expire_snapshots(
         with_runtime(world.table, world.runtime),
@@ -208,7 +210,7 @@ def test_statistics_that_are_at_no_location_stop_the_run(world):
             garbage_of(expired, retained, no_spark)
 
 
-def test_a_file_that_the_table_leads_to_in_the_trash_is_not_deleted_there(world):
+def test_trash_file_in_use_by_the_table_is_not_deleted(world):
     """Whoever missed a file and found it there may have added it as it lies."""
     world.expire(trash=3)
     [trashed] = [at for at in world.memory.files if at.endswith("/files/data/b")]

@@ -134,7 +134,7 @@ def lake(tmp_path):
     return Warehouse(tmp_path)
 
 
-def test_a_data_path_in_another_table_makes_none_of_its_files_garbage(lake):
+def test_data_path_in_another_table_yields_no_garbage(lake):
     victim = lake.table("victim", "a", "b")
     data = f"{victim.metadata.location}/data"
     owner = lake.table("owner", write__data__path=data, write__metadata__path=f"{victim.metadata.location}/metadata")
@@ -164,7 +164,7 @@ def test_files_in_a_shared_data_path_stay(lake, names):
 
 @for_each("roots", ["ext/{}", "ext/{}/", "ext/{}/deep", "lnk/{}"])
 @for_each("claims", [False, True])
-def test_what_a_catalog_names_gives_nobody_the_place_of_another_table(lake, roots, claims):
+def test_reclaim_roots_do_not_open_another_tables_location(lake, roots, claims):
     name = f"{roots.replace('/', '-').format('x')}-{claims}"
     (lake.directory / "ext").mkdir(exist_ok=True)
     if not (lake.directory / "lnk").exists():
@@ -188,7 +188,7 @@ def test_what_a_catalog_names_gives_nobody_the_place_of_another_table(lake, root
         assert lake.expire(named.load(victim.identifier)).deleted_data_files_count == 1
 
 
-def test_a_location_in_another_table_s_may_be_named_for_the_catalog(lake):
+def test_nested_table_location_can_be_a_reclaim_root(lake):
     outer = lake.table("outer", "a")
     inner = lake.table("inner", location=f"{outer.metadata.location}/inner")
     lake.left(inner, f"{inner.metadata.location}/data/x")
@@ -237,7 +237,7 @@ def test_a_location_in_another_table_holds_none_of_its_files(lake, inner):
 
 
 @for_each("to", ["", "/data", "/data/part"])
-def test_a_location_that_is_a_link_into_another_table_holds_none_of_its_files(lake, to):
+def test_symlink_location_into_another_table_yields_nothing(lake, to):
     name = to.replace("/", "-")
     victim, owner = lake.table(f"victim{name}", "part/a"), lake.table(f"owner{name}")
     link = Path(local_path(owner.metadata.location)) / "linked"
@@ -258,7 +258,7 @@ def test_a_location_that_is_a_link_into_another_table_holds_none_of_its_files(la
 
 @for_each("at", ["data", ".", "data/deep"])
 @for_each("whose", ["victim", "nobody"])
-def test_no_link_below_the_location_is_followed_to_what_is_deleted(lake, at, whose, request):
+def test_symlinks_below_the_location_are_not_followed(lake, at, whose, request):
     name = f"{at.replace('/', '-').replace('.', 'all')}-{whose}"
     victim = lake.table(f"victim-{name}", "a")
     elsewhere = f"{victim.metadata.location}/data" if whose == "victim" else f"file://{lake.directory}/{name}"
@@ -275,7 +275,7 @@ def test_no_link_below_the_location_is_followed_to_what_is_deleted(lake, at, who
     assert lake.found(elsewhere) == before
 
 
-def test_a_directory_that_the_operator_named_may_be_reached_by_a_link(lake):
+def test_reclaim_root_may_be_reached_by_a_symlink(lake):
     owner = lake.table("owner")
     disk = lake.directory / "disk"
     disk.mkdir()
@@ -291,7 +291,7 @@ def test_a_directory_that_the_operator_named_may_be_reached_by_a_link(lake):
 @for_each("named", ["data", "lnk", "data, lnk"])
 @for_each("live", ["data", "lnk"])
 @for_each("how", ["at once", "a later run"])
-def test_a_file_in_use_by_another_name_stays_where_the_operator_names_a_place(lake, named, live, how):
+def test_file_live_by_another_path_stays_in_reclaim_roots(lake, named, live, how):
     """Links above a place are followed: a directory has more names than the one by which it was named."""
     name = f"{named.replace(', ', '-')}-{live}-{how[-1]}"
     data, link = lake.directory / f"data-{name}", lake.directory / f"lnk-{name}"
@@ -315,7 +315,7 @@ def test_a_file_in_use_by_another_name_stays_where_the_operator_names_a_place(la
     assert (data / "a").exists()
 
 
-def test_a_plan_that_an_owner_has_written_deletes_nothing_elsewhere(lake):
+def test_forged_plan_deletes_nothing_elsewhere(lake):
     victim, owner = lake.table("victim", "a"), lake.table("owner", "b")
     file = f"{victim.metadata.location}/data/a"
     nobodys = lake.put(f"file://{lake.directory}/etc/passwd", b"root")
@@ -336,7 +336,7 @@ def test_the_parts_of_a_plan_lie_beside_its_head(lake):
 
 
 @for_each("target", ["etc/cron.d/evil", "wh/db/victim/metadata/v9.metadata.json", "wh/db/victim/data/new"])
-def test_a_restore_brings_nothing_to_a_place_that_is_not_the_table_s(lake, target):
+def test_forged_plan_restores_nothing_elsewhere(lake, target):
     try:
         victim = lake.catalog.load(("db", "victim"))
     except IcekeepError:
@@ -413,7 +413,7 @@ def test_no_commit_deletes_metadata_of_another_table(lake, how):
 
 
 @for_each("is_named", [False, True])
-def test_old_metadata_that_stays_outside_of_the_location_is_told_once(lake, is_named, caplog):
+def test_old_metadata_outside_the_location_is_reported_once(lake, is_named, caplog):
     caplog.clear()
     elsewhere = f"file://{lake.directory}/metadata-{is_named}"
     trimming = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
@@ -427,7 +427,8 @@ def test_old_metadata_that_stays_outside_of_the_location_is_told_once(lake, is_n
     assert (len(kept), len(told)) == ((2, 0) if is_named else (5, 1))
 
 
-def test_tables_of_another_catalog_in_the_same_database_are_neighbours(lake, monkeypatch):
+def test_tables_of_another_catalog_in_one_database_count(lake, monkeypatch):
+    """They are neighbours too: two catalogs in one SQL database share its tables."""
     victim = lake.table("victim", "a")
     other = lake.opened("other")
     other.create_namespace(("db",))
@@ -490,7 +491,7 @@ def test_a_shared_data_path_stops_no_compaction(lake, where, claim):
 
 
 @for_each("deep", [False, True])
-def test_a_data_path_in_another_table_s_location_gives_none_of_its_rows(lake, deep):
+def test_compaction_refuses_rows_of_another_table(lake, deep):
     victim = lake.table(f"victim{deep}", "part/a", "part/b")
     data = f"{victim.metadata.location}/data"
     owner = lake.table(f"owner{deep}", write__data__path=f"{data}/part" if deep else victim.metadata.location)
@@ -509,7 +510,7 @@ def test_files_below_a_location_ask_no_catalog(lake, monkeypatch, suffix):
     monkeypatch.undo()
 
 
-def test_delete_files_of_another_table_are_not_rewritten_into_this_one(lake):
+def test_delete_files_of_another_table_are_not_rewritten(lake):
     victim, owner = lake.table("victim", "a"), lake.table("owner", "x")
     deletes = tuple(
         replace(lake.file(f"{victim.metadata.location}/data/{name}"), content=FileContent.POSITION_DELETES)
@@ -521,7 +522,7 @@ def test_delete_files_of_another_table_are_not_rewritten_into_this_one(lake):
 
 
 @for_each("where", ["data", "elsewhere"])
-def test_files_of_the_table_s_own_are_rewritten_wherever_no_other_table_lies(lake, where):
+def test_own_files_are_rewritten_at_any_location(lake, where):
     said = {"write__data__path": f"{lake.root}-own/data"} if where == "elsewhere" else {}
     lake.table(f"other-{where}", "a")
     table = lake.table(f"own-{where}", "a", "b", **said)

@@ -48,7 +48,7 @@ def held_before_its_mark(world: ExpiredWorld) -> Callable[[], None]:
     return go_on
 
 
-def test_a_mark_that_comes_after_a_restore_has_taken_the_plan_says_nothing(world):
+def test_late_mark_after_a_takeover_by_restore_is_ignored(world):
     """It said that all files were in the trash; those that the restore had moved back were taken for orphans."""
     go_on = held_before_its_mark(world)
     removed = []
@@ -62,7 +62,7 @@ def test_a_mark_that_comes_after_a_restore_has_taken_the_plan_says_nothing(world
     assert (removed, world.data()) == ([0], ["a", "ab", "b", "c"])
 
 
-def test_after_a_restore_that_was_refused_such_a_mark_does_not_hide_what_it_moved_back(world):
+def test_late_mark_after_a_refused_restore_hides_nothing(world):
     """The trash was emptied of nothing, the plan was forgotten, and the files stayed."""
     go_on = held_before_its_mark(world)
     world.catalog.follow(after(go_on, then=fails(SafetyError("refused"))))
@@ -88,7 +88,7 @@ class KeepsMarks(OneByOne):
         ]
 
 
-def test_where_the_mark_of_a_plan_cannot_be_removed_nothing_is_moved_back():
+def test_undeletable_mark_stops_the_restore():
     world = ExpiredWorld(KeepsMarks)
     world.expire(trash=3)
     world.storage.keeps = True
@@ -177,7 +177,7 @@ def test_a_claim_that_its_thread_follows_at_once(world, monkeypatch):
     assert (world.expire(trash=0).status, world.data()) == ("done", ["ab", "c"])
 
 
-def test_a_plan_whose_commit_is_still_to_come_is_none_to_be_restored(world):
+def test_plan_before_its_commit_is_not_restorable(world):
     """It was marked as done, and the run could not carry it out after its commit."""
 
     def restore() -> None:
@@ -258,7 +258,7 @@ def test_the_claims_of_another_plan_do_not_fail_a_run(world, is_gone):
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_run_that_ends_right_after_its_claim_does_not_hide_the_restore(dies, monkeypatch):
+def test_run_that_ends_after_its_claim_does_not_hide_restore(dies, monkeypatch):
     """The run after it deleted for good, and then the commit of the restore landed."""
     world = ExpiredWorld()
     world.expire(options={"grace": "1h"})
@@ -343,7 +343,7 @@ def failed(world):
 
 
 @pytest.mark.parametrize(("storage", "cut_off"), [(OneByOne, killed), (_ZCannotMove, failed)])
-def test_a_file_in_the_trash_that_the_table_leads_to_again_stays_there(storage, cut_off):
+def test_trash_file_in_use_by_the_table_stays_in_the_trash(storage, cut_off):
     """Its plan was forgotten, since all of its files were in use, and the only copy was swept as left by a dead run."""
     world = ExpiredWorld(storage)
     world.leave("y", "z")
@@ -376,7 +376,8 @@ def test_a_restore_that_was_refused_changes_nothing_of_a_plan(is_refused):
     assert "z" in world.data()
 
 
-def test_what_lies_at_the_path_of_a_file_in_the_trash_stays_and_the_plan_ends():
+def test_another_file_at_a_trashed_path_stays():
+    """The plan is completed although the path is occupied."""
     world = ExpiredWorld()
     world.leave("z")
 
@@ -395,7 +396,7 @@ def test_what_lies_at_the_path_of_a_file_in_the_trash_stays_and_the_plan_ends():
     assert (world.own(), "z" in world.data()) == (set(), True)
 
 
-def test_a_path_that_the_table_uses_again_does_not_keep_the_rest_of_a_plan():
+def test_reused_path_does_not_block_the_rest_of_a_plan():
     world = ExpiredWorld()
     world.leave("w", "x", "y")
 

@@ -91,7 +91,7 @@ def table() -> Table:
     return add_deletes(table, equality_deletes("e"))
 
 
-def test_position_delete_files_come_with_the_data_files_of_their_partition(table):
+def test_position_deletes_come_with_their_partitions_files(table):
     deletes = found(table)
     assert candidates(deletes) == ["p", "q"]
     assert live_files(deletes) == {name: LiveFile(1) for name in "abc"}
@@ -104,7 +104,7 @@ def test_position_delete_files_come_with_the_data_files_of_their_partition(table
     assert [one.read.entry.sequence_number for one in some] == [2, 3]
 
 
-def test_equal_bounds_that_are_the_path_of_a_live_data_file_say_that_positions_are_of_that_alone():
+def test_equal_path_bounds_make_deletes_file_scoped():
     table = add(memory_table(), "a", "b", "cut-1", "cut-2")
     for file in (*(deletes_for(f"p-{name}", name) for name in ("a", "cut", "gone")), deletes_for("w", "a", "b")):
         table = commit(table, AddDeleteFile(file), runtime=table.catalog.runtime).table
@@ -117,7 +117,8 @@ def test_equal_bounds_that_are_the_path_of_a_live_data_file_say_that_positions_a
     assert part.files_count == 4
 
 
-def test_what_is_for_one_data_file_that_is_gone_is_dangling_and_other_files_are_idle(table):
+def test_deletes_of_a_removed_file_are_dangling(table):
+    """Deletes that may be of other files are only idle, since their rows must say."""
     table = without(table, "a", "b")
     deletes = found(table)
     assert names(deletes.dangling) == ["q"]
@@ -127,7 +128,7 @@ def test_what_is_for_one_data_file_that_is_gone_is_dangling_and_other_files_are_
     assert sorted(names(everything.dangling)) == ["p", "q"]
 
 
-def test_deletes_that_are_older_than_all_data_of_their_partition_are_dangling(table):
+def test_deletes_older_than_all_partition_data_are_dangling(table):
     table = add(without(table, "a", "b", "c"), "a")
     assert sorted(names(found(table).dangling)) == ["p", "q"]
 
@@ -142,14 +143,14 @@ def test_vectors_are_no_candidates_but_known_of_their_data_files():
     assert names(found(without(table, "a")).dangling) == ["v"]
 
 
-def test_of_delete_files_for_one_data_file_only_that_one_is_asked_for():
+def test_file_scoped_deletes_ask_only_for_their_files():
     table = add(memory_table(), *(f"d{n}" for n in range(50)))
     only = [deletes_for(f"p{n}", f"d{n}", referenced_data_file=path_of(f"d{n}")) for n in range(3)]
     deletes = found(add_deletes(table, *only))
     assert (deletes.live, deletes.named) == ({}, {path_of(f"d{n}"): LiveFile(1) for n in range(3)})
 
 
-def test_a_data_file_that_is_live_twice_is_refused_where_it_matters(table):
+def test_data_file_live_twice_is_refused(table):
     table = commit(table, AddAgain(data_file("c")), runtime=table.catalog.runtime).table
     with pytest.raises(InvalidTableError, match="live more than once"):
         found(table)
@@ -168,7 +169,7 @@ def test_a_filter_and_a_branch_choose():
     assert candidates(found(table, branch="early")) == ["p"]
 
 
-def test_a_delete_file_for_a_data_file_of_another_partition_is_refused():
+def test_delete_file_for_another_partition_is_refused():
     """apache/iceberg #16957: no reader can tell whether it applies."""
     table = add(memory_table(spec=BY_KIND), *(data_file(k, partition=(k,)) for k in "xy"))
     wrong = deletes_for("p", "x", partition=("y",), referenced_data_file=path_of("x"))
@@ -202,7 +203,7 @@ def test_the_preview_says_what_would_be_done(table):
     assert (empty.snapshot_id, empty.groups) == (None, ())
 
 
-def test_groups_of_a_plan_have_numbers_of_their_own_and_the_directory_of_their_partition():
+def test_groups_are_numbered_and_name_their_partition():
     table = add(memory_table(spec=BY_KIND), *(data_file(k, partition=(k,)) for k in "xy"))
     for k, name in (("x", "p"), ("y", "q")):
         table = add_deletes(table, deletes_for(name, k, partition=(k,)), named=(k,))
@@ -215,7 +216,7 @@ def test_arguments_are_checked_without_spark(table):
     check_arguments(table.metadata, options={"min-input-files": "2"}, where="true")
 
 
-def test_bounds_of_other_columns_say_that_a_file_holds_values_of_deleted_rows():
+def test_bounds_of_other_columns_show_deleted_row_values():
     table = add(memory_table(), "a")
     plain = deletes_for("p", "a")
     valued = replace(deletes_for("q", "a"), lower_bounds={**(plain.lower_bounds or {}), 2147483545: bytes(8), 1: b"x"})
@@ -227,7 +228,7 @@ def test_bounds_of_other_columns_say_that_a_file_holds_values_of_deleted_rows():
 
 
 @pytest.mark.parametrize("only", [None, path_of("a")])
-def test_deletes_of_the_commit_that_added_their_data_file_reach_it(only):
+def test_deletes_of_the_adding_commit_reach_its_data_file(only):
     """Spec, "Scan Planning": the data sequence number of position deletes may be equal."""
     deletes = deletes_for("p", "a", referenced_data_file=only)
     change = RowDelta(added=(data_file("a"),), added_deletes=(deletes,), named=frozenset({path_of("a")}))

@@ -49,7 +49,7 @@ def test_a_compaction_that_lands_meanwhile_has_it_planned_anew(lake: Lake, versi
     assert on_disk(lake, table) == {file.file_path.rpartition("/")[2] for file in every_file(after)}
 
 
-def test_a_compaction_that_began_before_is_refused_or_keeps_the_deletes(lake: Lake) -> None:
+def test_older_compaction_conflicts_or_keeps_the_deletes(lake: Lake) -> None:
     """The other way round: the conversion lands while files are compacted (apache/iceberg #10312)."""
     start = made(lake)
     table = gone(start, 1, 2)

@@ -91,7 +91,7 @@ def test_the_tables_above_have_what_they_are_to_have() -> None:
 
 
 @pytest.mark.parametrize("granularity", ["file", "partition"])
-def test_position_delete_files_are_for_one_data_file_or_for_one_partition(lake: Lake, granularity: str) -> None:
+def test_granularity_makes_deletes_per_file_or_partition(lake: Lake, granularity: str) -> None:
     table = gone(made(lake, write__delete__granularity=granularity), 1, 2, 6)
     result = convert_equality_deletes(table, no_spark)
     after = lake.catalog.load(table.identifier)
@@ -141,7 +141,7 @@ def test_a_vector_that_has_all_positions_already_stays(lake: Lake) -> None:
     assert ids_of(after) == list(range(1, 10))
 
 
-def test_vectors_take_in_position_delete_files_from_before_the_upgrade(lake: Lake) -> None:
+def test_vectors_absorb_older_position_delete_files(lake: Lake) -> None:
     table = made(lake)
     rows = {row["id"]: (row["_file"], row["_pos"]) for row in places(table)}
     table = delete_positions(table, [rows[0]])
@@ -194,7 +194,7 @@ def test_where_chooses_partitions(lake: Lake) -> None:
     assert ids_of(after) == [2, 3, 4, 5, 8, 9]
 
 
-def test_deletes_of_all_partitions_go_only_where_all_that_they_reach_is_chosen(lake: Lake) -> None:
+def test_global_deletes_go_only_if_all_their_data_is_chosen(lake: Lake) -> None:
     table = create_table(lake.catalog, ("db", "t"), SCHEMA)
     table = gone(added(table, range(4)), 0)
     table = update_spec(table, [AddPartitionField("kind", "identity")])
@@ -239,7 +239,7 @@ def test_wrong_arguments_are_refused(lake: Lake) -> None:
         plan_convert_equality_deletes(wrong, no_spark)
 
 
-def test_an_interrupt_after_some_shares_are_done_leaves_none_of_their_files(lake: Lake, monkeypatch) -> None:
+def test_interrupt_after_some_shares_leaves_no_files(lake: Lake, monkeypatch) -> None:
     table = gone(made(lake), 1)
     before = lake.content_on_disk()
 

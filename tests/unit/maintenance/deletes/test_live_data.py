@@ -79,7 +79,7 @@ def test_parts_that_tasks_put_into_storage_are_read_back(tmp_path, monkeypatch):
         load_live_files(parts, storage)
 
 
-def test_what_is_kept_of_a_partition_is_some_samples_of_each_part(monkeypatch):
+def test_live_files_are_held_as_samples_of_each_part(monkeypatch):
     """A dictionary of all data files took 240 bytes a file, on the driver."""
     monkeypatch.setattr(live_files, "PART_FILES", 2000)
 

@@ -64,7 +64,8 @@ def test_files_of_a_good_size_are_left_out():
     assert grouped(good, rules(rewrite_all=True)) == [["g0", "g1", "g2"]]
 
 
-def test_two_files_that_are_more_than_the_target_together_are_merged_if_fewer_come_out():
+def test_merge_needs_fewer_output_files():
+    """Two files above the target size together are merged only if fewer files come out."""
     files = [candidate(f"d{n}", size=60_000, records=3) for n in range(3)]
     assert grouped(files, rules()) == [["d0", "d1", "d2"]]
     # What would come out as it went in is left.
@@ -77,7 +78,7 @@ def test_a_file_that_is_too_large_is_split():
     assert grouped([candidate("d", "a", size=180_001, only=True)], rules("file")) == [["d"]]
 
 
-def test_files_alone_for_their_data_file_stay_where_each_new_file_is_for_one():
+def test_file_scoped_deletes_stay_at_file_granularity():
     alone = [candidate(f"d{n}", letter, only=True) for n, letter in enumerate("abcdef")]
     assert grouped(alone, rules("file")) == []
     assert grouped(alone, rules("partition")) == [["d0", "d1", "d2", "d3", "d4", "d5"]]
@@ -90,7 +91,7 @@ def test_files_alone_for_their_data_file_stay_where_each_new_file_is_for_one():
     assert grouped([*alone, unbounded], rules("file")) == [["u", "d0", "d1", "d2", "d3", "d4", "d5"]]
 
 
-def test_files_with_values_of_deleted_rows_stay_beside_those_without():
+def test_deletes_with_row_values_stay_beside_plain_ones():
     plain = [candidate(f"d{n}", letter, only=True) for n, letter in enumerate("abc")]
     valued = [replace(candidate(f"v{n}", letter, only=True), has_values=True) for n, letter in enumerate("abc")]
     assert grouped([*plain, *valued], rules("file")) == []
@@ -98,7 +99,7 @@ def test_files_with_values_of_deleted_rows_stay_beside_those_without():
     assert grouped([*plain, *valued, *more], rules("file", min_input_files=4)) == [["v0", "w", "d1", "e"]]
 
 
-def test_files_that_seem_to_reach_nothing_go_by_themselves_however_few():
+def test_idle_deletes_are_a_group_of_their_own():
     idle = replace(candidate("i", "x"), is_idle=True)
     assert grouped([idle, candidate("d")], rules()) == [["i"]]
     small = [candidate(f"d{n}") for n in range(5)]
@@ -111,7 +112,7 @@ def test_groups_end_where_the_options_say():
     assert [len(group) for group in grouped(files, rules(max_file_group_size_bytes=6000))] == [6]
 
 
-def test_for_vectors_all_files_are_taken_and_those_of_one_data_file_are_in_one_group():
+def test_vectors_take_all_files_of_a_data_file_in_one_group():
     files = [candidate("x", "ac"), candidate("y", "b", only=True), candidate("z", "d", only=True), candidate("w", "cd")]
     some = rules(makes_vectors=True, max_file_group_input_files=1)
     assert grouped(files, some) == [["x", "y", "w", "z"]]
@@ -143,7 +144,7 @@ def test_small_files_are_mostly_frame():
     assert content_bytes(candidate("d", size=1500, records=1000).file) == 1500
 
 
-def test_tasks_are_about_one_a_file_of_the_target_size_or_share_many_small_files():
+def test_task_count_follows_target_size_or_file_count():
     large = [candidate(f"d{n}", size=110_000, records=50_000) for n in range(4)]
     assert tasks_count(large, rules()) == 4
     small = [candidate(f"d{n}", records=1) for n in range(1200)]
@@ -168,7 +169,7 @@ def context() -> TaskContext:
     return TaskContext(metadata=metadata, sizes=SIZES, granularity="file", file_format="PARQUET", run_id="run")
 
 
-def test_tasks_share_the_paths_so_that_each_has_about_as_many_rows():
+def test_tasks_split_paths_by_row_count():
     files = [candidate(f"d{n}", letter, only=True, records=100) for n, letter in enumerate("abcdef")]
     tasks = [one.task for one in deletes_tasks(group(files, 3), context())]
     assert [(task.first_path, task.end_path) for task in tasks] == [(None, "c"), ("c", "e"), ("e", None)]
@@ -197,7 +198,7 @@ def test_paths_that_are_not_live_belong_to_a_task_too():
     assert sum(len(one.task.sources) for one in tasks) == 3
 
 
-def test_tasks_take_the_parts_of_the_live_data_files_that_their_ranges_meet(monkeypatch):
+def test_tasks_take_the_live_parts_that_their_ranges_meet(monkeypatch):
     """Each task went over all data files of the partition, and took those of its range along, path by path."""
     monkeypatch.setattr(live_files, "PART_FILES", 100)
     paths = [f"f{n:04d}" for n in range(2000)]
@@ -231,7 +232,7 @@ def test_options_have_the_names_and_defaults_of_iceberg():
         delete_file_sizes(parse_options(RewritePositionDeletesOptions, {"max-file-size-bytes": "5"}), {})
 
 
-def test_properties_of_the_table_say_how_delete_files_are_written():
+def test_table_properties_set_granularity_and_file_size():
     assert delete_granularity({}) == "file"
     assert delete_granularity({"write.delete.granularity": "PARTITION"}) == "partition"
     with pytest.raises(UsageError, match=r"write\.delete\.granularity"):

@@ -137,7 +137,8 @@ class Meanwhile:
 
 
 @pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
-def test_merged_by_partition_each_partition_has_one_file_with_all_positions_once(lake: Lake, file_format: str) -> None:
+def test_partition_granularity_makes_one_file_per_partition(lake: Lake, file_format: str) -> None:
+    """Each position is in it once."""
     table = lake.filled(write__delete__granularity="partition", write__delete__format__default=file_format.lower())
     table = many(table, file_format=file_format)
     before = ours(lake)
@@ -175,7 +176,7 @@ def test_merged_by_file_each_data_file_has_one_file_that_says_so(lake: Lake) -> 
 
 
 @pytest.mark.parametrize("names_file", [True, False])
-def test_files_that_are_alone_for_their_data_file_are_left_and_others_are_merged(lake: Lake, names_file: bool) -> None:
+def test_file_scoped_deletes_stay_and_others_are_merged(lake: Lake, names_file: bool) -> None:
     table = lake.filled(commits=1, files=9)
     paths = [file.file_path for file in data_files(table)]
     for path in paths:
@@ -192,7 +193,7 @@ def test_files_that_are_alone_for_their_data_file_are_left_and_others_are_merged
     check(lake, before)
 
 
-def test_values_of_deleted_rows_are_carried_in_files_of_their_own(lake: Lake) -> None:
+def test_deleted_row_values_are_written_to_their_own_files(lake: Lake) -> None:
     table = lake.filled(commits=1, files=2, write__delete__granularity="partition")
     schema = table.metadata.schema
     kept = StructType(tuple(replace(field, required=False) for field in schema.fields[:2]))
@@ -215,7 +216,7 @@ def test_values_of_deleted_rows_are_carried_in_files_of_their_own(lake: Lake) ->
     assert not valued.schema.field("row").nullable
 
 
-def test_values_of_deleted_rows_in_files_for_one_data_file_are_left_by_a_second_run(lake: Lake) -> None:
+def test_second_run_leaves_file_scoped_row_values(lake: Lake) -> None:
     table = lake.filled(commits=1, files=5)
     schema = table.metadata.schema
     kept = StructType(tuple(replace(field, required=False) for field in schema.fields[:1]))
@@ -297,18 +298,18 @@ def check_merged(table: Table) -> None:
 
 
 @for_each("schema", [EVERY_TYPE, WIDE], ids=lambda schema: len(schema.fields))
-def test_deletes_of_a_table_with_lists_and_maps_or_with_very_many_columns_are_merged(schema: Schema) -> None:
+def test_deletes_of_nested_and_wide_tables_are_merged(schema: Schema) -> None:
     check_merged(with_deletes(schema, {"key": 0}, {"key": 1, **NESTED}, {"key": 2, **NESTED}))
 
 
-def test_deletes_from_before_columns_were_added_dropped_and_renamed_are_merged() -> None:
+def test_deletes_from_before_schema_changes_are_merged() -> None:
     schema = schema_of(column(1, "id", LONG), column(2, "kind", STRING), column(3, "old", STRING))
     table = with_deletes(schema, *({"id": n, "kind": str(n), "old": str(n)} for n in range(4)))
     table = update_schema(table, [DropColumn("old"), RenameColumn("kind", "sort"), AddColumn("new", LONG)])
     check_merged(append(table, table_of(table.schema, [{"id": 9, "sort": "9", "new": 9}])))
 
 
-def test_a_filter_chooses_partitions_and_a_branch_is_rewritten_alone(lake: Lake) -> None:
+def test_filter_selects_partitions_on_one_branch(lake: Lake) -> None:
     table = many(lake.filled(commits=3, write__delete__granularity="partition"))
     table = create_branch(table, "audit")
     main = table.metadata.current_snapshot_id
@@ -331,7 +332,7 @@ def test_a_table_without_position_deletes_is_left_alone(lake: Lake) -> None:
         assert rewrite_position_deletes(table, no_spark, options={"rewrite-all": "true"}).commits_count == 0
 
 
-def test_in_version_3_position_delete_files_become_one_vector_a_data_file(lake: Lake) -> None:
+def test_version_3_turns_position_deletes_into_vectors(lake: Lake) -> None:
     table = many(lake.filled(commits=3), rounds=3)
     table = upgrade_format_version(table, 3)
     with_vector = data_files(table)[0].file_path
@@ -387,7 +388,7 @@ def test_partial_progress_commits_in_batches(lake: Lake) -> None:
     check(lake, before)
 
 
-def test_a_file_that_cannot_be_read_fails_the_run_and_leaves_nothing(lake: Lake) -> None:
+def test_unreadable_delete_file_fails_the_run_cleanly(lake: Lake) -> None:
     table = many(lake.filled(commits=3))
     broken = Path(urlparse(deletes_of(table)[0].file_path).path)
     whole = broken.read_bytes()
@@ -402,7 +403,7 @@ def test_a_file_that_cannot_be_read_fails_the_run_and_leaves_nothing(lake: Lake)
     assert rewrite_position_deletes(lake.load(), no_spark).rewritten_delete_files_count == 6
 
 
-def test_a_rollback_that_revives_a_data_file_makes_its_group_planned_anew(lake: Lake) -> None:
+def test_revived_data_file_makes_its_group_planned_again(lake: Lake) -> None:
     """Deletes that were dropped as dangling are not lost; nobody's rows come back."""
     table = many(lake.filled(commits=3, write__delete__granularity="partition"))
     before, head = ours(lake), table.metadata.current_snapshot_id
@@ -429,7 +430,7 @@ def test_others_that_rewrite_the_same_files_are_no_harm(lake: Lake) -> None:
     assert len(lake_delete_files(lake)) == 18 + 3
 
 
-def test_a_vector_that_others_add_meanwhile_stands_for_its_data_file(lake: Lake) -> None:
+def test_concurrent_vector_replaces_the_merged_positions(lake: Lake) -> None:
     table = upgrade_format_version(many(lake.filled(commits=3), rounds=2), 3)
     victim = data_files(table)[0].file_path
     before = ours(lake)
@@ -445,7 +446,7 @@ def test_a_vector_that_others_add_meanwhile_stands_for_its_data_file(lake: Lake)
     check(lake, after)
 
 
-def test_compaction_that_removes_data_files_meanwhile_is_no_conflict(lake: Lake) -> None:
+def test_concurrent_compaction_is_no_conflict(lake: Lake) -> None:
     table = many(lake.filled(commits=3, write__delete__granularity="partition"))
     before = ours(lake)
     listener = Meanwhile(lambda: compact(lake.load(), no_spark, options={"rewrite-all": "true"}))

@@ -116,7 +116,7 @@ def with_files(table, *added, named=()):
         (lambda: with_files(history(), equality_deletes("e")), {"equality delete file": 1}),
     ],
 )
-def test_a_purge_takes_files_of_each_kind_and_of_snapshots_that_nothing_names(make, expected):
+def test_purge_deletes_all_kinds_and_unreferenced_snapshots(make, expected):
     table = make()
     result = purged(table)
     assert {f.kind.value: f.files_count for f in result.files_by_kind}.items() >= expected.items()
@@ -139,7 +139,7 @@ def long_history(versions):
     return table
 
 
-def test_what_is_held_of_the_history_does_not_grow_with_its_versions():
+def test_memory_does_not_grow_with_metadata_versions():
     """All metadata files were held at once: a hundred snapshots of a kilobyte for each version."""
 
     def held(versions):
@@ -200,7 +200,7 @@ def test_waiting_files_go_with_their_table():
 
 
 @pytest.mark.slow
-def test_orphans_that_were_restored_stay_when_their_table_is_purged():
+def test_restored_orphans_stay_when_the_table_is_purged():
     """Their plan is still there, since a call of the run before may be under way."""
     world = ExpiredWorld()
     world.leave("y", "z")
@@ -220,7 +220,7 @@ def test_orphans_that_were_restored_stay_when_their_table_is_purged():
 
 
 @pytest.mark.slow
-def test_what_lies_at_the_path_of_a_file_in_the_trash_is_somebody_elses():
+def test_foreign_file_at_a_trashed_path_is_not_purged():
     world = ExpiredWorld()
     world.leave("z")
     assert world.remove_orphans(trash=3).status == "done"
@@ -400,7 +400,7 @@ def test_a_killed_purge_waits_for_its_root_to_be_named():
     assert elsewhere not in stored(table)
 
 
-def test_a_killed_purge_is_not_finished_where_a_table_lies_by_now():
+def test_killed_purge_stops_where_a_table_lies_now():
     """starrocks #56555: dropped without purge, made again in the same place, and then deleted."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = killed_purge(catalog, "/data/ab")
@@ -442,7 +442,7 @@ def test_a_purge_that_died_before_its_drop_stays():
     assert before <= stored(table)
 
 
-def test_a_purge_that_never_dropped_its_table_is_forgotten_after_a_day():
+def test_purge_without_a_drop_is_forgotten_after_a_day():
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(catalog)
     drop_dies(table, lands=False)
@@ -494,7 +494,7 @@ def test_an_approved_purge_finishes_no_other():
     assert data_file("ab").file_path in stored(table)
 
 
-def test_a_table_that_comes_back_while_it_is_purged_keeps_the_rest_of_its_files():
+def test_table_registered_during_its_purge_keeps_the_rest():
     """Looked at again before each call."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(catalog)
@@ -525,7 +525,7 @@ def test_a_purge_whose_table_was_registered_again_is_given_up():
     assert table.metadata_location in stored(table)
 
 
-def test_an_answer_of_the_catalog_that_is_out_of_date_does_not_forget_a_purge(monkeypatch):
+def test_stale_catalog_answer_does_not_forget_a_purge(monkeypatch):
     """It has not heard of the drop: the plan stays, and says that nobody knows."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = killed_purge(catalog, "/data/ab")
@@ -547,7 +547,7 @@ def test_an_answer_of_the_catalog_that_is_out_of_date_does_not_forget_a_purge(mo
 
 
 @pytest.mark.slow
-def test_orphans_that_wait_go_with_the_table_though_another_run_was_restored():
+def test_waiting_orphans_are_purged_with_their_table():
     world = ExpiredWorld()
     world.leave("x", "y", "z")
     world.remove_orphans(options={"grace": "9d"}, trash=0)
@@ -560,7 +560,7 @@ def test_orphans_that_wait_go_with_the_table_though_another_run_was_restored():
     assert world.data() == []
 
 
-def test_a_purge_ends_although_another_table_has_the_name_by_then():
+def test_purge_finishes_although_the_name_is_taken_again():
     world = ExpiredWorld()
     world.expire(trash=3)
     own = f"{world.table.metadata.location}/.icekeep"
@@ -585,7 +585,7 @@ def test_a_purge_ends_although_another_table_has_the_name_by_then():
     ],
     ids=["ours", "another's"],
 )
-def test_a_purge_that_cannot_go_on_after_the_drop_says_what_is_done(error, problem):
+def test_purge_stopped_after_the_drop_reports_and_resumes(error, problem):
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(catalog)
 
@@ -628,7 +628,7 @@ def test_an_approved_purge_is_that_one_or_none():
 
 
 @pytest.mark.parametrize("run", [drop_table, plan_drop_table])
-def test_an_approved_plan_without_a_purge_is_a_mistake_and_nothing_is_dropped(run):
+def test_approved_purge_without_purge_flag_drops_nothing(run):
     """What was approved was a purge; a drop is something else."""
     table = history()
     before = stored(table)
@@ -662,7 +662,7 @@ def test_imported_files_stay_with_whom_they_belong_to():
 
 
 @pytest.mark.slow
-def test_a_neighbour_that_cannot_be_loaded_is_accepted_by_its_name():
+def test_unreadable_neighbour_can_be_accepted_by_name():
     """What is accepted is in the plan's hash and in the result."""
     catalog = MemoryCatalog()
     table, other = history(catalog), another(catalog)
@@ -747,7 +747,7 @@ def test_a_catalog_that_fails_leaves_the_table_and_no_plan():
         ("write", ".jsonl", UnavailableError("the store is out of reach")),
     ],
 )
-def test_an_error_before_the_plan_is_whole_leaves_the_table_and_nothing_of_the_plan(what, end, error):
+def test_error_before_the_plan_is_complete_changes_nothing(what, end, error):
     table = history(MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime()))))
     before = stored(table)
 
@@ -776,7 +776,8 @@ class TableCredentials(HookedStorage):
             raise UsageError(f"the store denies access to {location!r}")
 
 
-def test_a_table_whose_credentials_reach_no_further_is_purged_by_a_plan_below_it():
+def test_table_credentials_put_the_plan_below_the_table():
+    """Credentials that end at the table's location still allow a purge."""
     table = history()
     storage = TableCredentials(table.catalog.storage)
     result = purged(replace(table, storage=storage))
@@ -784,7 +785,7 @@ def test_a_table_whose_credentials_reach_no_further_is_purged_by_a_plan_below_it
     assert stored(table) == set()
 
 
-def test_the_plan_of_a_purge_is_told_though_credentials_reach_no_further():
+def test_purge_dry_run_works_with_table_credentials():
     table, heard = history(), Recorder()
     limited = replace(table, storage=TableCredentials(table.catalog.storage))
     before = stored(table)
@@ -819,7 +820,7 @@ def test_a_drop_whose_server_deletes_the_files_says_so():
 
 
 @for_each("is_alone", [True, False])
-def test_a_purge_whose_server_deletes_the_files_is_done_wherever_its_plan_was(is_alone):
+def test_server_side_purge_is_done_wherever_the_plan_was(is_alone):
     table = deleting_server(history())
     storage = TableCredentials(table.catalog.storage) if is_alone else table.storage
     result = purged(replace(table, storage=storage))
@@ -870,7 +871,7 @@ def test_a_purge_says_before_its_drop_how_it_is_finished():
     )
 
 
-def test_a_purge_whose_credentials_end_says_how_it_is_finished_and_is_then():
+def test_expired_credentials_say_how_to_finish_the_purge():
     table = history()
     storage = TableCredentials(table.catalog.storage)
     delete_many = storage.inner.delete_many
@@ -959,7 +960,7 @@ def test_bad_arguments_are_named():
         purged(history(), max_concurrent_deletes=0)
 
 
-def test_a_table_of_a_catalog_in_a_directory_is_purged_with_its_versions(tmp_path):
+def test_filesystem_table_is_purged_with_its_versions(tmp_path):
     storage = LocalStorage()
     catalog = FilesystemCatalog("files", {"warehouse": f"file://{tmp_path}/wh"}, storage)
     catalog.create_namespace(EVENTS[:-1])
@@ -1001,7 +1002,7 @@ def test_a_table_of_a_catalog_in_a_directory_is_purged_with_its_versions(tmp_pat
         catalog.load(EVENTS)
 
 
-def test_checksums_of_hadoop_move_aside_with_the_versions_of_a_table_and_back(tmp_path):
+def test_hadoop_checksums_move_with_their_versions(tmp_path):
     storage = LocalStorage()
     catalog = FilesystemCatalog("files", {"warehouse": f"file://{tmp_path}/wh"}, storage)
     catalog.create_namespace(EVENTS[:-1])

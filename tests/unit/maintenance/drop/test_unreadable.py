@@ -45,7 +45,8 @@ def run(capsys, lake):
     return run
 
 
-def test_a_table_whose_metadata_file_cannot_be_read_is_dropped_and_comes_back_by_the_one_before(lake, run):
+def test_table_with_unreadable_metadata_drops_and_registers(lake, run):
+    """The drop names the previous metadata file, by which the table is registered again."""
     before = lake.load()
     metadata = Path(urlparse(before.metadata_location).path)
     # Without its newest file a table of a `filesystem` catalog is what it was before.

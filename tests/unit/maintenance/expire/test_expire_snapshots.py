@@ -84,7 +84,7 @@ def test_ages_and_days_are_given_as_text_or_as_python_s_spans():
         expired(history(), trash="36h")
 
 
-def test_what_only_expired_snapshots_lead_to_goes_at_once_without_trash():
+def test_expired_files_are_deleted_at_once_without_trash():
     table = history()
     result = expired(table)
     assert (result.status, result.expired_snapshots_count, result.deleted_data_files_count) == ("done", 3, 2)
@@ -93,7 +93,8 @@ def test_what_only_expired_snapshots_lead_to_goes_at_once_without_trash():
     assert expired(latest(table)).expired_snapshots_count == 0
 
 
-def test_what_only_a_plan_tells_keeps_it_from_nothing_that_the_job_does():
+def test_unreadable_manifest_outside_the_job_is_a_warning():
+    """A manifest that only the report of references needs stops neither the plan nor the run."""
     table = memory_table()
     for name in ("a", "b"):
         table = add(table, name)
@@ -109,7 +110,7 @@ def test_what_only_a_plan_tells_keeps_it_from_nothing_that_the_job_does():
     assert expired(table).expired_snapshots_count == 1
 
 
-def test_a_table_inside_is_a_warning_and_keeps_what_lies_in_its_place():
+def test_nested_table_is_a_warning_and_keeps_its_files():
     """Expiration deletes only what its own metadata named; of that what a table inside may own stays."""
     table = memory_table()
     catalog = table.catalog
@@ -185,7 +186,7 @@ def test_the_grace_is_an_option_on_every_catalog(compares, grace, left_count):
     assert expired(table, options={"grace": grace}).left_files_count == left_count
 
 
-def test_a_file_that_is_used_again_before_its_grace_is_over_is_kept():
+def test_file_used_again_within_the_grace_is_kept():
     table = history()
     expired(table, options={"grace": "1h"})
     table = add(latest(table), "a")
@@ -240,7 +241,7 @@ def data_of(storage):
     return sorted(at.rsplit("/", 1)[-1] for at in storage.inner.files if "/data/" in at)
 
 
-def test_an_unknown_outcome_keeps_the_plan_and_a_later_run_finishes_it_if_it_landed():
+def test_unknown_outcome_keeps_the_plan_for_a_later_run():
     table = history()
     table.catalog.follow(lands_late(20))
     with pytest.raises(OutcomeUnknownError):
@@ -292,7 +293,7 @@ def test_a_plan_says_what_waits_for_the_grace():
     assert (done.deleted_files_count, done.deleted_bytes_count, done.left_files_count) == (0, 0, 7)
 
 
-def test_an_approved_plan_is_void_where_the_selection_would_be_another():
+def test_approved_plan_is_void_if_the_selection_changes():
     table = history()
     plan = planned(table)
     table.catalog.follow(after(lambda: set_ref(latest(table), "late", table.metadata.snapshots[0].snapshot_id)))
@@ -301,7 +302,7 @@ def test_an_approved_plan_is_void_where_the_selection_would_be_another():
     assert data(table) == ["a", "ab", "b", "c"]
 
 
-def test_an_approved_plan_deletes_nothing_where_others_name_its_files_again():
+def test_approved_plan_keeps_files_that_are_used_again():
     table = history()
     table = set_ref(table, "side", table.metadata.current_snapshot_id, "branch")
     plan = planned(table)
@@ -408,7 +409,7 @@ def test_an_argument_that_makes_no_sense_is_named(told, problem):
             run(table, **told)
 
 
-def test_a_catalog_that_is_out_of_reach_after_the_commit_leaves_the_plan():
+def test_catalog_outage_after_the_commit_leaves_the_plan():
     table = history()
     table.catalog.follow(after(lambda: setattr(table.catalog, "failing_loads", 0)))
     real = table.catalog.swap
@@ -460,7 +461,7 @@ def test_an_unreadable_expired_snapshot_keeps_its_files():
 
 
 @for_each("clean", ["none", "METADATA", "All"])
-def test_a_level_of_cleaning_says_which_files_go_and_the_plan_says_it_before(clean):
+def test_clean_level_selects_the_deleted_kinds(clean):
     table = history()
     before = {*table.catalog.storage.files}
     plan = planned(table, clean=clean)
@@ -502,7 +503,7 @@ def test_the_catalog_s_least_age_holds_for_every_run():
     assert expired(latest(table), older_than="1d").expired_snapshots_count == 3
 
 
-def test_what_metadata_names_by_a_key_of_a_later_specification_stays():
+def test_files_named_by_unknown_metadata_keys_stay():
     table = history()
     assert {"a", "b"} <= {*data(table)}
     at, known = table.metadata_location, metadata_to_json(table.metadata)

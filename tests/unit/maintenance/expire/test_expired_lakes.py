@@ -47,7 +47,7 @@ def referenced_paths(lake: Lake) -> set[Path]:
     return {Path(urlparse(path).path) for path in paths}
 
 
-def test_what_only_expired_snapshots_lead_to_is_deleted_and_nothing_else(any_lake: Lake) -> None:
+def test_only_files_of_expired_snapshots_are_deleted(any_lake: Lake) -> None:
     table = compacted(any_lake)
     rows = any_lake.rows()
     result = expire_snapshots(table, older_than=now_ms(), retain_last=1)
@@ -131,13 +131,13 @@ def test_checksums_of_hadoop_go_and_come_back(lake: Lake, tmp_path: Path) -> Non
     assert {path for path in before if path.suffix == ".crc"} <= {*lake.files_on_disk()}
 
 
-def test_the_default_is_five_days_so_that_a_young_table_keeps_everything(lake: Lake) -> None:
+def test_default_age_of_five_days_keeps_a_young_table(lake: Lake) -> None:
     table = compacted(lake)
     assert expire_snapshots(table).expired_snapshots_count == 0
     assert lake.load().metadata_location == table.metadata_location
 
 
-def test_a_snapshot_named_by_its_id_goes_and_the_head_of_a_branch_is_refused(lake: Lake) -> None:
+def test_snapshot_id_expires_but_a_branch_head_is_refused(lake: Lake) -> None:
     table = lake.filled(commits=3)
     first, _, head = (s.snapshot_id for s in table.metadata.snapshots)
     with pytest.raises(UsageError, match="head of 'main'"):

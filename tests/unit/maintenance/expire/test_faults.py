@@ -317,7 +317,7 @@ def tag_what_expires(case: Case) -> None:
 @pytest.mark.parametrize("trash", [0, 3], ids=["delete", "trash"])
 @pytest.mark.parametrize("ending", [COMMITS, LANDS_BUT_IS_UNKNOWN, lands_but_raises(Died())], ids=str)
 @pytest.mark.parametrize("act", [put_back, tag_what_expires])
-def test_what_another_writer_commits_before_the_swap_keeps_what_it_leads_to(
+def test_concurrent_commit_before_the_swap_keeps_its_files(
     act: Callable[[Case], None], ending: Step, trash: int
 ) -> None:
     case = Case(2, trash)

@@ -374,7 +374,7 @@ def history():
     return commit(table, RewriteFiles(removed=entries_of(table, "a"), added=files("a2"), schema_id=0)).table
 
 
-def test_a_file_is_held_by_all_that_lead_to_it_and_would_go_with_the_only_one():
+def test_file_counts_for_each_reference_that_holds_it():
     found = check(history())
     assert (found["t1"].files_count, found["t1"].only_files_count) == (1, 0)
     assert (found["side"].snapshots_count, found["side"].only_files_count) == (3, 1)

@@ -174,7 +174,7 @@ class TestPlan(PlanContract):
         replace_tag(kept.table, "short", kept.table.metadata.snapshots[1].snapshot_id)
         self.refused(kept, path, "reference 'short', which was to go, is now at another snapshot")
 
-    def test_schemas_and_specs_that_go_are_in_the_plan_with_what_they_are(self, path: Path) -> None:
+    def test_removed_schemas_and_specs_are_in_the_plan(self, path: Path) -> None:
         world = self._filled()
         self.write(world, path)
         found = [line for line in read_plan_file(str(path)).lines() if line.kind in ("schema", "partition spec")]

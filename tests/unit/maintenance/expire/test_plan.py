@@ -65,7 +65,7 @@ def test_young_files_stay():
 
 
 @for_each(("version", "goes"), [(99, True), (100, True), (101, False), (199, False)])
-def test_of_versions_that_are_found_by_number_the_newest_hundred_stay(version, goes):
+def test_newest_hundred_numbered_versions_stay(version, goes):
     name = f"v{version}.metadata.json"
     assert gone(logged(name), logged(), current="v200.metadata.json") == ([name] if goes else [])
 
@@ -82,7 +82,7 @@ def approved(world):
     return world.expire(approve=plan.hash)
 
 
-def test_a_catalog_that_is_away_after_a_conflict_does_not_hide_it(world, monkeypatch):
+def test_catalog_outage_does_not_hide_a_conflict(world, monkeypatch):
     def refused(*_, **__):
         world.catalog.failing_loads = 1
         raise ConflictError("others kept changing it")

@@ -52,7 +52,7 @@ from kit.tables import (
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_appends_are_told_with_what_they_added_and_how_large_the_table_is_after_them(version: int) -> None:
+def test_appends_are_counted_with_the_table_size_after_them(version: int) -> None:
     table = appends(version)
     result = commit_history(table)
     assert [c.snapshot_id for c in result.commits] == [s.snapshot_id for s in reversed(table.metadata.snapshots)]
@@ -151,7 +151,7 @@ def test_a_list_of_version_1_without_counts() -> None:
     assert (bare.operation, bare.made_by) == (None, None)
 
 
-def test_a_snapshot_of_version_1_that_names_its_manifests_itself_is_read_by_these() -> None:
+def test_version_1_snapshot_with_inline_manifests_is_read() -> None:
     table = appends(1, count=2)
     paths = tuple(row["manifest_path"] for row in raw_list(table))
     old, new = table.metadata.snapshots
@@ -162,7 +162,7 @@ def test_a_snapshot_of_version_1_that_names_its_manifests_itself_is_read_by_thes
     assert (newest.manifests.created_count, newest.manifests.kept_count) == (1, 1)
 
 
-def test_a_summary_whose_kinds_do_not_add_up_is_not_taken_at_its_word() -> None:
+def test_inconsistent_summary_counts_are_not_trusted() -> None:
     table = add_deletes(wait(appends(count=1)), equality_deletes("e1"), equality_deletes("e2"))
     table = with_summaries(table, "operation", "added-files-size", "added-equality-deletes")
     assert changed(commit_history(table).commits[0].added) == {
@@ -230,7 +230,7 @@ def test_branches_are_told_by_themselves_or_all_together() -> None:
     assert [point.snapshot_id for point in commit_history(staged, ref="audit").growth] == [first, audit]
 
 
-def test_an_expired_snapshot_that_the_log_still_has_is_a_line_with_its_time() -> None:
+def test_expired_snapshot_in_the_log_is_listed_with_its_time() -> None:
     table = appends(count=3)
     table = set_ref(table, "v1", table.metadata.snapshots[0].snapshot_id)
     log, [first, second, third] = table.metadata.snapshot_log, table.metadata.snapshots
@@ -377,7 +377,7 @@ def test_of_two_commits_of_one_moment_the_child_is_told_first(version: int) -> N
     )
 
 
-def test_of_many_commits_some_are_read_the_first_and_the_last_among_them() -> None:
+def test_growth_points_include_the_first_and_last_commit() -> None:
     table = appends(count=9)
     metered = MeteredStorage(table.storage)
     points = growth_points(replace(table, storage=metered), most=3)
@@ -391,7 +391,7 @@ def test_commits_that_are_asked_for_are_among_them() -> None:
     assert [p.data_files_count for p in growth_points(table, most=3, also=asked)] == [1, 3, 15, 45]
 
 
-def test_a_list_that_cannot_be_read_leaves_a_point_without_figures() -> None:
+def test_unreadable_list_gives_a_point_without_figures() -> None:
     table = appends(count=3)
     storage: Any = table.storage
     del storage.files[table.metadata.snapshots[1].manifest_list]
@@ -452,7 +452,7 @@ def test_commits_of_a_line_add_up(setting: int, drawn: Steps) -> None:
 
 @cases(60, least=8)
 @given(st.integers(0, 2**31), steps())
-def test_manifests_are_created_kept_and_replaced_as_the_lists_name_them(setting: int, drawn: Steps) -> None:
+def test_manifests_are_counted_as_created_kept_or_replaced(setting: int, drawn: Steps) -> None:
     table = History(setting, drawn).table
     reader = ManifestReader(table.storage)
     paths = {s.snapshot_id: {m.manifest_path for m in reader.manifests(s)} for s in table.metadata.snapshots}
