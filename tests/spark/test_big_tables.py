@@ -80,7 +80,7 @@ def test_the_manifest_list_says_what_the_manifests_hold(table: Kept) -> None:
         assert manifest.partitions == (FieldSummary(contains_null=False, lower_bound=lower, upper_bound=upper),)
 
 
-def test_bounds_are_values_of_their_columns_in_order_and_within_the_partition(table: Kept) -> None:
+def test_bounds_are_ordered_and_within_the_partition(table: Kept) -> None:
     fields = StaticTable.from_metadata(table.load().metadata_location).schema().fields
     assert len(fields) == SHAPE.columns
     for file in foreign_files(table, "true"):
@@ -106,9 +106,8 @@ def test_a_filter_keeps_the_same_files_for_both(table: Kept, spark_session: Spar
     )
 
 
-def test_the_partition_filter_prunes_manifests_and_entries_the_bounds_filter_entries_of_every_manifest(
-    table: Kept, spark_session: SparkSession
-) -> None:
+def test_partition_filter_prunes_manifests_and_bounds_entries(table: Kept, spark_session: SparkSession) -> None:
+    """The bounds filter opens every manifest and drops entries."""
     chosen = filters(SHAPE)
     by_partition = plan_scan(table.load(), spark_session, where=chosen["partition"].where)
     assert by_partition.data_files_count == SHAPE.entries // 10

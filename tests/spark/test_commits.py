@@ -102,7 +102,7 @@ def test_a_conflict_that_a_task_finds_leaves_nothing(lake: Lake, in_tasks: Engin
     assert metadata_files(lake) == before
 
 
-def test_a_compaction_of_more_files_than_are_held_stores_them_and_cleans_up(
+def test_removed_files_beyond_the_limit_are_stored_and_deleted(
     lake: Lake, in_tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "HELD_MAX_COUNT", 5)
@@ -138,9 +138,7 @@ def test_every_job_works_on_a_table_of_every_version(spark_session: SparkSession
     assert lake.load().metadata.format_version == version
 
 
-def test_a_table_of_version_1_whose_snapshots_name_their_manifests_is_maintained(
-    spark_session: SparkSession, lake: Lake
-) -> None:
+def test_version_1_table_with_inline_manifests_is_maintained(spark_session: SparkSession, lake: Lake) -> None:
     lake.filled(format_version=1)
     rows = lake.rows()
     without_lists(lake)
@@ -168,9 +166,7 @@ def without_lists(lake: Lake) -> None:
     lake.edit_metadata(snapshots=[inline(snapshot) for snapshot in document["snapshots"]])
 
 
-def test_an_upgraded_table_is_maintained_and_its_rows_keep_what_they_were(
-    spark_session: SparkSession, lake: Lake
-) -> None:
+def test_upgraded_table_is_maintained_and_keeps_its_rows(spark_session: SparkSession, lake: Lake) -> None:
     table = lake.filled(commits=3, format_version=1)
     for version in (2, 3):
         table = append(upgrade_format_version(table, version), [events(100 * version + n) for n in range(3)])

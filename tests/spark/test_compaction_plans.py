@@ -198,7 +198,7 @@ def test_tasks_come_to_the_groups_that_the_driver_comes_to(
         table.storage.delete_many(plan_locations(many))
 
 
-def test_deletes_that_reach_too_many_files_for_the_driver_are_matched_in_spark(
+def test_deletes_beyond_the_driver_limit_match_in_spark(
     lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = generated(lake, 2)
@@ -209,7 +209,7 @@ def test_deletes_that_reach_too_many_files_for_the_driver_are_matched_in_spark(
     assert files_of(many, table) == files_of(few, table)
 
 
-def test_a_second_attempt_at_a_task_finds_what_the_first_has_stored(lake: Lake, spark_session: SparkSession) -> None:
+def test_second_task_attempt_reuses_stored_files(lake: Lake, spark_session: SparkSession) -> None:
     table = generated(lake, 2)
     first = planned(table, spark_session, limit=IN_TASKS)
     files = files_of(first, table)
@@ -282,9 +282,7 @@ def test_deletes_of_a_whole_partition_count_by_number_alone(
 
 
 @pytest.mark.parametrize("limit", thinned([IN_TASKS, 200_000], 2))
-def test_deletes_that_are_older_than_a_file_do_not_ask_for_it_again(
-    lake: Lake, spark_session: SparkSession, limit: int
-) -> None:
+def test_deletes_older_than_a_file_do_not_select_it(lake: Lake, spark_session: SparkSession, limit: int) -> None:
     table = lake.create(partition_by=())
     table = appended(table, [described(table, "a", 900)])
     table = with_deletes(table, positions(table, "p", ()), named=(f"{table.metadata.location}/data/a",))
@@ -322,9 +320,8 @@ def test_files_of_an_older_spec_move_to_the_default_one(lake: Lake, spark_sessio
         planned(table, spark_session, output_spec_id="7")
 
 
-def test_files_that_equality_deletes_of_their_spec_may_reach_move_only_when_asked(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_equality_deletes_keep_files_in_their_spec(lake: Lake, spark_session: SparkSession) -> None:
+    """Files that they may reach move to another spec only when asked."""
     table = lake.create(partition_by=(("kind", "identity"),))
     table = appended(table, [described(table, f"o{n}", 10, ("a",)) for n in range(5)])
     # It reaches no file of the scan: that it is live is enough, since the next one may be on its way.
@@ -336,7 +333,7 @@ def test_files_that_equality_deletes_of_their_spec_may_reach_move_only_when_aske
     assert (group.spec_id, group.output_spec_id, group.partition) == (0, 1, "")
 
 
-def test_nothing_moves_to_a_spec_with_a_transform_that_nobody_knows(lake: Lake, spark_session: SparkSession) -> None:
+def test_nothing_moves_to_a_spec_with_unknown_transform(lake: Lake, spark_session: SparkSession) -> None:
     table = lake.create(partition_by=(("kind", "identity"),))
     table = appended(table, [described(table, f"o{n}", 10, ("a",)) for n in range(5)])
     spec = {"spec-id": 1, "fields": [{"name": "s", "transform": "spiral", "source-id": 1, "field-id": 1001}]}

@@ -140,7 +140,7 @@ def tables() -> tuple[list[ManifestEntry], list[ManifestEntry]]:
 
 
 @pytest.mark.parametrize("is_counted", thinned([True, False], 2))
-def test_joins_give_each_data_file_the_deletes_that_the_rule_gives_it(
+def test_joins_match_deletes_by_the_rule(
     spark_session: SparkSession, tables: tuple[list[ManifestEntry], list[ManifestEntry]], is_counted: bool
 ) -> None:
     data, deletes = tables
@@ -160,7 +160,7 @@ def test_joins_give_each_data_file_the_deletes_that_the_rule_gives_it(
 
 
 @pytest.mark.parametrize("parts_count", thinned([7, 1], 2))
-def test_tasks_give_each_data_file_the_deletes_that_the_rule_gives_it(
+def test_tasks_match_deletes_by_the_rule(
     spark_session: SparkSession,
     tables: tuple[list[ManifestEntry], list[ManifestEntry]],
     parts_count: int,
@@ -183,7 +183,7 @@ def test_what_cannot_be_is_refused_by_tasks_as_by_the_rule(
     assert refused.value.message == problem
 
 
-def test_tasks_need_four_columns_of_data_files_and_no_delete_files(spark_session: SparkSession) -> None:
+def test_tasks_need_only_four_data_file_columns(spark_session: SparkSession) -> None:
     data = frame(spark_session, [A]).select("file_path", "spec_id", "partition", "sequence_number")
     for deletes in ([positions("p", 5)], []):
         planned = in_tasks_of(data, frame(spark_session, deletes), 3)
@@ -222,7 +222,7 @@ def test_what_cannot_be_is_refused_by_joins_as_by_the_rule(
 
 
 @pytest.mark.parametrize("deletes_count", [1, None])
-def test_a_delete_file_that_cannot_be_is_refused_though_no_data_file_needs_it(
+def test_invalid_delete_file_is_refused_without_data_files(
     spark_session: SparkSession, deletes_count: int | None
 ) -> None:
     data = frame(spark_session, [entry("b", 5, partition=("y",))])
@@ -232,7 +232,7 @@ def test_a_delete_file_that_cannot_be_is_refused_though_no_data_file_needs_it(
             collected(planned)
 
 
-def test_vectors_and_deletes_of_one_file_that_are_too_old_or_of_no_live_file_break_nothing(
+def test_stale_and_unmatched_deletes_are_ignored(
     spark_session: SparkSession,
 ) -> None:
     elsewhere = {"spec_id": 2, "partition": (0.5, 1)}
@@ -269,7 +269,7 @@ def test_with_few_delete_files_no_data_file_is_shuffled(spark_session: SparkSess
     assert shuffles_of_data(with_deletes(data, deletes, SPECS))
 
 
-def test_a_table_without_unpartitioned_specs_has_no_global_deletes(spark_session: SparkSession) -> None:
+def test_no_unpartitioned_spec_means_no_global_deletes(spark_session: SparkSession) -> None:
     specs = {1: SPECS[1]}
     deletes = [equality("e", 7), equality("older", 5), equality("elsewhere", 7, partition=(None,))]
     planned = with_deletes(frame(spark_session, [A]), frame(spark_session, deletes), specs)
@@ -444,7 +444,7 @@ def test_tasks_come_to_the_groups_that_the_driver_comes_to(
     assert lake.files_on_disk() == before
 
 
-def test_data_files_that_tasks_have_put_into_storage_are_used_and_removed(
+def test_data_files_stored_by_tasks_are_used_and_removed(
     lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = lake.filled(commits=3, format_version=2)
@@ -458,7 +458,7 @@ def test_data_files_that_tasks_have_put_into_storage_are_used_and_removed(
     assert not [path for path in lake.files_on_disk() - on_disk if ".icekeep/plans" in str(path)]
 
 
-def test_a_plan_that_fails_leaves_nothing_of_what_tasks_have_stored(
+def test_failed_plan_removes_files_stored_by_tasks(
     lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = generated(lake, 1)

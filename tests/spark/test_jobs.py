@@ -77,7 +77,7 @@ def with_deletes(lake: Lake) -> Table:
 
 
 @pytest.mark.parametrize("job", thinned(JOBS, 4))
-def test_every_spark_job_has_the_tag_of_its_run_and_says_what_it_is_for(lake: Lake, in_tasks: Engine, job: str) -> None:
+def test_spark_jobs_have_the_run_tag_and_a_description(lake: Lake, in_tasks: Engine, job: str) -> None:
     """Also that there are any: all that is checked of them is in `checked_run`, for every run of every test here."""
     table = with_deletes(lake)
     before = last_job()
@@ -89,9 +89,7 @@ def test_every_spark_job_has_the_tag_of_its_run_and_says_what_it_is_for(lake: La
     assert {one.description.split(": ")[0] for one in jobs} == {f"icekeep {job} {table.name}"}
 
 
-def test_what_a_user_has_set_for_the_thread_stays_and_their_group_is_that_of_our_jobs(
-    lake: Lake, in_tasks: Engine, spark_session: SparkSession
-) -> None:
+def test_job_group_and_tags_of_the_caller_are_kept(lake: Lake, in_tasks: Engine, spark_session: SparkSession) -> None:
     context = spark_session.sparkContext
     table = lake.filled(2, 1)
     context.setJobGroup("theirs", "what they do")
@@ -171,7 +169,7 @@ def assert_stopped(directory: Path, spark: SparkSession, until: int) -> None:
     assert 0 < count_at_rest(spark, lambda: count(directory)) < until
 
 
-def test_an_error_of_a_sibling_stops_the_spark_jobs_of_the_others(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_error_stops_spark_jobs_of_sibling_threads(spark_session: SparkSession, tmp_path: Path) -> None:
     def work(number: int) -> int:
         if number:
             run_tasks(spark_session, [tmp_path], touching(), 2_000, step="touching")
@@ -289,7 +287,7 @@ def test_the_session_that_runs_is_taken_where_none_is_given(spark_session: Spark
     assert scan(table).count() == rows_count > 0
 
 
-def test_a_snapshot_names_the_application_of_the_session_that_made_it(spark_session: SparkSession, lake: Lake) -> None:
+def test_snapshot_summary_has_the_spark_application_id(spark_session: SparkSession, lake: Lake) -> None:
     table = lake.filled(commits=2, files=1)
     compact(table, spark_session, options={"rewrite-all": "true"})
     made = lake.load().current_snapshot
@@ -299,7 +297,7 @@ def test_a_snapshot_names_the_application_of_the_session_that_made_it(spark_sess
     assert summary["icekeep.run-id"].startswith("compact-")
 
 
-def test_a_thread_without_an_active_session_takes_the_one_that_runs_and_changes_nothing_of_it(
+def test_thread_without_active_session_takes_the_running_one(
     spark_session: SparkSession,
 ) -> None:
     """Spark's active session is one of a thread; an application that compacts in a pool has its own settings."""
@@ -391,7 +389,7 @@ def test_what_was_done_and_not_seen_is_undone(spark_session: SparkSession) -> No
     assert sorted([seen, *undone]) == [1, 2, 3]
 
 
-def test_results_of_one_item_come_one_by_one_and_end_where_the_caller_stops(spark_session: SparkSession) -> None:
+def test_results_stream_until_the_caller_stops(spark_session: SparkSession) -> None:
     undone: list[int] = []
     may_go_on = threading.Event()
     ended = []
@@ -421,7 +419,7 @@ def test_an_error_that_is_no_result_is_raised(spark_session: SparkSession) -> No
         list(beside([1, 0], lambda n: 1 // n, spark_session, undone.append, concurrency=1))
 
 
-def test_groups_that_have_not_begun_never_begin_once_the_caller_stops(spark_session: SparkSession) -> None:
+def test_groups_not_started_never_start_after_a_stop(spark_session: SparkSession) -> None:
     begun, may_end = [], threading.Event()
 
     def work(number: int) -> int:

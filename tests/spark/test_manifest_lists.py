@@ -68,7 +68,7 @@ def test_tasks_find_what_the_driver_finds(tmp_path: Path, in_tasks: Engine) -> N
     assert (len(by_tasks[1].manifests), len(by_tasks[1].unreadable)) == (LISTS_COUNT - 2, 2)
 
 
-def test_an_error_in_a_task_is_the_one_that_the_driver_would_raise(tmp_path: Path, in_tasks: Engine) -> None:
+def test_task_errors_equal_driver_errors(tmp_path: Path, in_tasks: Engine) -> None:
     some = snapshots(tmp_path)
     some[2] = replace(some[2], summary={"total-data-files": "7"})
     with pytest.raises(InvalidTableError, match="leads to 3 data files, but snapshot 2 says total-data-files 7"):

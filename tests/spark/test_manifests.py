@@ -63,9 +63,7 @@ class OnlyReading(LocalStorage):
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.by}-{reading.decoder}")
-def test_all_columns_of_all_entries_are_the_same_wherever_they_are_decoded(
-    lake: Lake, spark_session: SparkSession, reading: Reading
-) -> None:
+def test_entries_are_equal_wherever_they_are_decoded(lake: Lake, spark_session: SparkSession, reading: Reading) -> None:
     compact(lake.filled(), spark_session)
     table = lake.load()
     if reading.by is ReadBy.DRIVER:  # a worker could not import the class
@@ -88,9 +86,7 @@ def test_all_columns_of_all_entries_are_the_same_wherever_they_are_decoded(
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.by}-{reading.decoder}")
-def test_a_fold_counts_what_the_rows_say_and_what_each_step_dropped(
-    lake: Lake, spark_session: SparkSession, reading: Reading
-) -> None:
+def test_fold_counts_rows_and_what_each_step_dropped(lake: Lake, spark_session: SparkSession, reading: Reading) -> None:
     table = lake.filled()
     scan = open_scan(table, where="id < 5000010 and at < '2013-02-03'")
     rows = planned_files(scan, spark_session).collect()
@@ -102,9 +98,7 @@ def test_a_fold_counts_what_the_rows_say_and_what_each_step_dropped(
     assert tally.record_count == sum(row["record_count"] for row in rows)
 
 
-def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_says_why(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_is_chosen_by_entry_count_with_a_reason(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_scan(lake.filled(commits=2)).data.opened
     few, many = chosen_reading(opened, 200_000), chosen_reading(opened, 5)
     assert (few.by, few.decoder, many.by) == (ReadBy.DRIVER, ManifestDecoder.DATAFUSION, ReadBy.TASKS)
@@ -119,7 +113,7 @@ def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_sa
     assert chosen_decoder()[0] is ManifestDecoder.DATAFUSION
 
 
-def test_a_list_that_does_not_count_entries_is_judged_by_its_bytes(lake: Lake) -> None:
+def test_list_without_counts_is_judged_by_its_bytes(lake: Lake) -> None:
     [manifest] = open_scan(lake.filled(commits=1)).data.opened
     silent = replace(manifest, added_files_count=None, manifest_length=50 * 200_001)
     assert chosen_reading([silent], 200_000).by is ReadBy.TASKS
@@ -154,7 +148,7 @@ def manifests(lake: Lake) -> list[object]:
     return list(table.current_snapshot().manifests(table.io))
 
 
-def test_many_manifests_become_one_and_every_entry_stays_as_it_was(any_lake: Lake, spark_session: SparkSession) -> None:
+def test_manifests_are_merged_and_entries_unchanged(any_lake: Lake, spark_session: SparkSession) -> None:
     table = any_lake.filled(commits=12)
     entries, rows = live_paths(any_lake), any_lake.rows()
     result = rewrite_manifests(table, spark_session)
@@ -164,9 +158,7 @@ def test_many_manifests_become_one_and_every_entry_stays_as_it_was(any_lake: Lak
     assert any_lake.rows() == rows
 
 
-def test_manifests_are_clustered_by_partition_and_cut_at_the_target_size(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_manifests_are_clustered_and_split_at_the_target(lake: Lake, spark_session: SparkSession) -> None:
     """apache/iceberg #6891: one large partition is split too."""
     table = lake.filled(commits=10, files=12, rows=5, write__manifest__compression_codec="uncompressed")
     table = commit(table, ChangeProperties(updates={"commit.manifest.target-size-bytes": "8000"})).table
@@ -191,7 +183,7 @@ def test_manifests_without_live_files_are_left_out(lake: Lake, spark_session: Sp
     assert lake.foreign().current_snapshot().summary["total-records"] == "360"
 
 
-def test_a_branch_s_manifests_become_one_and_main_stays_as_it_was(any_lake: Lake, spark_session: SparkSession) -> None:
+def test_branch_manifests_are_merged_and_main_is_unchanged(any_lake: Lake, spark_session: SparkSession) -> None:
     table = create_branch(any_lake.filled(), "audit")
     for number in range(4):
         table = append(table, events(800 + number), branch="audit")
@@ -248,7 +240,7 @@ def add_an_unknown_field(path: Path) -> int:
     return path.stat().st_size
 
 
-def test_a_manifest_with_unknown_fields_is_planned_from_and_left_alone(lake: Lake, spark_session: SparkSession) -> None:
+def test_manifest_with_unknown_fields_is_read_but_left_alone(lake: Lake, spark_session: SparkSession) -> None:
     table = lake.filled()
     rows = lake.rows()
     assert table.metadata.current_snapshot is not None
@@ -318,7 +310,7 @@ def files(table: Any) -> set[str]:
     return {info.location for info in table.storage.list(f"{table.metadata.location}/metadata")}
 
 
-def test_tasks_write_the_entries_that_the_driver_writes_and_no_two_manifests_overlap(
+def test_tasks_write_the_drivers_entries_without_overlap(
     table: Any, in_tasks: Engine, spark_session: SparkSession
 ) -> None:
     plan = chosen(table)
@@ -347,7 +339,7 @@ def test_a_manifest_that_cannot_be_read_in_a_task_is_an_error(
     assert files(table) == before
 
 
-def test_a_task_that_fails_to_write_leaves_no_manifest_of_its_own_or_of_others(
+def test_failed_write_in_a_task_leaves_no_manifests(
     table: Any, in_tasks: Engine, spark_session: SparkSession, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"

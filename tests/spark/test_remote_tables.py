@@ -98,9 +98,10 @@ def test_every_job_runs_on_them(catalog: Catalog, properties: Mapping[str, str],
     assert not list(table.storage.list(f"{table.metadata.location}/.icekeep"))
 
 
-def test_an_expiration_proves_anew_where_the_server_applied_it_to_another_base(
+def test_expiration_is_checked_again_if_the_base_changed(
     rest: Mapping[str, str], spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The REST server may apply the commit to a newer base than the one that was checked."""
     catalog = open_catalog("remote", rest)
     catalog.create_namespace(("db",))
     table = append(create_table(catalog, EVENTS, SCHEMA), events(0))
@@ -141,9 +142,7 @@ class Waiting(SystemRuntime):
             self._proxy = None
 
 
-def test_a_compaction_lands_though_its_catalog_is_away_for_twenty_seconds_at_the_commit(
-    tmp_path: Path, spark_session: SparkSession
-) -> None:
+def test_compaction_commit_survives_a_catalog_outage(tmp_path: Path, spark_session: SparkSession) -> None:
     server = RestServer(tmp_path)
     proxy = TcpProxy(urlsplit(server.uri).port or 0)
     properties = {**server.properties, "uri": f"http://127.0.0.1:{proxy.port}"}
@@ -178,7 +177,7 @@ def test_a_compaction_lands_though_its_catalog_is_away_for_twenty_seconds_at_the
     server.close()
 
 
-def test_every_job_runs_on_a_table_whose_location_has_an_empty_part(
+def test_every_job_runs_with_an_empty_part_in_the_location(
     store: ObjectStore, spark_session: SparkSession, tmp_path: Path
 ) -> None:
     """As Glue and Hive name tables of a database whose location ends with a slash."""
@@ -224,9 +223,7 @@ def vending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Vending
     store.close()
 
 
-def test_a_compaction_and_an_expiration_go_on_after_their_credentials_have_ended(
-    vending: Vending, spark_session: SparkSession
-) -> None:
+def test_jobs_continue_after_their_credentials_expire(vending: Vending, spark_session: SparkSession) -> None:
     catalog = open_catalog("vending", vending.properties)
     catalog.create_namespace(("db",))
     table = create_table(

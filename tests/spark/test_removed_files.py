@@ -137,7 +137,7 @@ def table(lake: Lake) -> Table:
     return lake.filled(commits=6, files=4)
 
 
-def test_the_set_that_tasks_write_says_of_each_file_what_was_read(table: Table, spark_session: SparkSession) -> None:
+def test_stored_removed_files_equal_what_was_read(table: Table, spark_session: SparkSession) -> None:
     directory = f"{table.metadata.location}/.icekeep/runs/1"
     groups = groups_of(table, directory)
     stored = store_removed_files(table, spark_session, [group for group, _ in groups], directory)
@@ -260,7 +260,7 @@ def test_what_a_run_left_is_held_against_what_is_retained_once(
     assert Path(urlparse(location).path).exists()
 
 
-def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_back(
+def test_tasks_stop_if_a_restore_takes_over_the_plan(
     lake: Lake, spark_session: SparkSession, tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two rounds of tasks an operator takes back what the first has moved."""
@@ -349,7 +349,7 @@ def test_tasks_bring_everything_back(lake: Lake, tasks: Engine, monkeypatch: pyt
     assert not [p for p in lake.files_on_disk() if ".icekeep" in p.parts]
 
 
-def test_tasks_see_that_the_path_of_a_file_is_in_use_again_before_one_is_moved(lake: Lake, tasks: Engine) -> None:
+def test_tasks_check_reused_paths_before_any_move(lake: Lake, tasks: Engine) -> None:
     table, _ = in_the_trash(lake, tasks)
     plan = chosen_plan(table, None)
     places = [place for part in plan.parts for place in read_part(part, table.storage)["location"].to_pylist()]
@@ -381,9 +381,7 @@ def test_tasks_move_nothing_more_once_another_run_has_the_plan(
     assert content(lake) == here
 
 
-def test_tasks_tell_what_the_snapshots_need_that_later_runs_have_removed(
-    lake: Lake, spark_session: SparkSession, tasks: Engine
-) -> None:
+def test_tasks_report_needs_that_later_runs_removed(lake: Lake, spark_session: SparkSession, tasks: Engine) -> None:
     compact(lake.filled(commits=3, files=1), spark_session, options={"rewrite-all": True})
     table = lake.load()
     before, (first, *_) = content(lake), table.metadata.snapshots_by_id
@@ -528,7 +526,7 @@ def test_in_tasks_too_metadata_of_another_table_stops_it(place: Place, spark_ses
     assert place.strays <= place.lake.files_on_disk()
 
 
-def test_in_tasks_too_nothing_goes_where_a_manifest_cannot_be_read(place: Place, spark_session: SparkSession) -> None:
+def test_tasks_delete_nothing_if_a_manifest_is_unreadable(place: Place, spark_session: SparkSession) -> None:
     """G4."""
     manifest = next(path for path in place.live if path.name.endswith("-m0.avro"))
     manifest.write_bytes(manifest.read_bytes()[:-1])
@@ -537,7 +535,7 @@ def test_in_tasks_too_nothing_goes_where_a_manifest_cannot_be_read(place: Place,
     assert place.strays <= place.lake.files_on_disk()
 
 
-def test_in_tasks_too_a_listing_in_which_no_live_file_is_stops_it(place: Place, spark_session: SparkSession) -> None:
+def test_tasks_stop_if_the_listing_has_no_live_file(place: Place, spark_session: SparkSession) -> None:
     data = place.root / "data"
     for path in [p for p in data.rglob("*.parquet") if p in place.live]:
         path.rename(path.with_name(f"moved-{path.name}"))
@@ -545,9 +543,7 @@ def test_in_tasks_too_a_listing_in_which_no_live_file_is_stops_it(place: Place, 
         run(place.table, listing(spark_session, 0), location=data.as_uri(), force=True)
 
 
-def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(
-    spark_session: SparkSession, keeper: RowKeeper
-) -> None:
+def test_tasks_compare_schemes_and_authorities_like_the_driver(spark_session: SparkSession, keeper: RowKeeper) -> None:
     """testPathsWithEqualSchemes, testPathsWithEqualAuthorities, testPathsWithExtraSlashes."""
     listed = [f"hdfs://a/{n}" for n in range(5)] + ["hdfs:///any", "s3a://b//x", "s3://c/stray", "other://a/y"]
     named = ["hdfs://a/0", "hdfs://b/1", "hdfs:/2", "hdfs://b/3", "hdfs://a/3", "hdfs://q/any", "s3://b/x", "s3://a/y"]
@@ -570,9 +566,7 @@ def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(
         assert {c.listed for c in many.mismatches} == {c.listed for c in few.mismatches}
 
 
-def test_files_that_metadata_names_through_links_stay_in_tasks_too(
-    place: Place, spark_session: SparkSession, tmp_path: Path
-) -> None:
+def test_tasks_keep_files_named_through_symlinks(place: Place, spark_session: SparkSession, tmp_path: Path) -> None:
     old_place = tmp_path / "old place"
     old_place.symlink_to(place.root)
     damager = Damager(place.lake.catalog, EVENTS, Choices(1))
@@ -618,7 +612,7 @@ def test_of_a_view_nothing_counts_that_is_not_below_the_location(place: Place, s
     assert run(place.table, spark_session, file_list_view=name, location=location).orphan_files_count == 0
 
 
-def test_a_file_of_a_view_is_deleted_only_if_it_is_old_by_the_view(place: Place, spark_session: SparkSession) -> None:
+def test_file_list_view_decides_the_file_age(place: Place, spark_session: SparkSession) -> None:
     rows = [{**row, "last_modified": None} for row in place.rows()]
     done = run(place.table, spark_session, file_list_view=view(spark_session, rows))
     assert (done.orphan_files_count, done.kept.young_count) == (0, 6)
@@ -669,7 +663,7 @@ def test_moments_of_a_view_need_a_time_zone(place: Place, spark_session: SparkSe
         plan_orphans(place.table, spark_session, search(file_list_view="naive"))
 
 
-def test_a_view_that_names_no_file_of_the_table_is_refused_as_that(place: Place, spark_session: SparkSession) -> None:
+def test_file_list_view_without_table_files_is_refused(place: Place, spark_session: SparkSession) -> None:
     """The last step of testCompareToFileList; the view may be that of another table."""
     for rows, message in (
         ([], "names none there; nothing"),
@@ -728,9 +722,7 @@ def test_an_s3_inventory_names_the_current_versions_of_objects(
         assert (found.hidden_count, found.outside_count) == (2, 1)
 
 
-def test_files_that_were_adopted_since_the_plan_are_kept_in_tasks_too(
-    place: Place, spark_session: SparkSession, keeper: RowKeeper
-) -> None:
+def test_tasks_keep_files_adopted_since_the_plan(place: Place, spark_session: SparkSession, keeper: RowKeeper) -> None:
     """Right before the deletion the metadata is loaded again."""
     wanted = search(force=True)
     found = find_candidates(place.table, listing(spark_session, 0), wanted, SILENT, keeper)
@@ -756,9 +748,7 @@ def test_small_tables_need_no_spark(place: Place) -> None:
 
 
 @pytest.mark.parametrize("limit", thinned([-1, 1_000_000], 2))
-def test_files_that_another_plan_names_are_no_orphans_where_spark_has_the_plans(
-    lake: Lake, spark_session: SparkSession, limit: int
-) -> None:
+def test_files_of_another_plan_are_no_orphans(lake: Lake, spark_session: SparkSession, limit: int) -> None:
     place = Place(lake)
     compact(lake.load(), spark_session, options={"rewrite-all": True})
     left = expire_snapshots(

@@ -102,7 +102,7 @@ def test_compaction_in_tasks_changes_no_row(
     ],
     ids=["compact", "convert_equality_deletes", "rewrite_position_deletes"],
 )
-def test_what_is_little_is_no_spark_job_though_a_session_is_given(
+def test_small_jobs_start_no_spark_job(
     lake: Lake, spark_session: SparkSession, job: Callable[[Table, Engine], Any]
 ) -> None:
     table = with_deletes(lake)
@@ -173,7 +173,7 @@ def test_deletes_are_rewritten_in_tasks(
 
 
 @pytest.mark.parametrize(("is_local", "parts"), thinned([(True, 7), (True, 1), (False, 1)], 2))
-def test_several_threads_or_tasks_share_a_group_by_ranges_of_keys(
+def test_key_ranges_split_a_group_over_threads_or_tasks(
     lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, is_local: bool, parts: int
 ) -> None:
     """Into as many files as was planned, however many parts of the rows fit in memory, each by itself."""
@@ -208,7 +208,7 @@ def test_a_group_above_the_budget_goes_through_sparks_shuffle(
     assert rows(lake.load(), "_row_id") == before
 
 
-def test_a_session_of_many_partitions_on_one_machine_changes_nothing_about_memory(
+def test_many_partitions_on_one_machine_do_not_shrink_memory(
     lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With `spark.default.parallelism=400` each task had the 400th part of the machine, and refused files."""
@@ -324,7 +324,7 @@ def events_of(ids: range) -> pa.Table:
 
 
 @pytest.mark.parametrize("points_count", thinned([3, 0], 2))
-def test_deleted_rows_stay_away_and_each_row_that_was_read_counts_once(
+def test_deleted_rows_stay_deleted_and_reads_count_once(
     tmp_path: Path, spark_session: SparkSession, points_count: int
 ) -> None:
     tables = [events_of(range(start, start + 100)) for start in range(0, 1000, 100)]
@@ -395,9 +395,7 @@ def test_rows_keep_their_lineage(tmp_path: Path, spark_session: SparkSession) ->
     assert {id_: (row_id, number) for id_, row_id, number in rows_found if id_ in lineage} == lineage
 
 
-def test_rows_that_move_to_another_spec_lie_in_files_of_its_partitions(
-    tmp_path: Path, spark_session: SparkSession
-) -> None:
+def test_rows_for_another_spec_are_written_by_its_partitions(tmp_path: Path, spark_session: SparkSession) -> None:
     spec = replace(build_spec(EVENTS, [("kind", "identity", None)]), spec_id=1)
     ordering = replace(by(EVENTS, "id"), partition_by=spec)
     tables = [events_of(range(start, start + 50)) for start in (0, 50)]
@@ -425,9 +423,7 @@ def test_a_file_that_is_gone_is_the_error_and_nothing_is_written(tmp_path: Path,
     assert [path.name for path in tmp_path.iterdir()] == ["old-0.parquet"]
 
 
-def test_a_property_that_is_wrong_is_the_error_of_every_task_and_nothing_is_left(
-    tmp_path: Path, spark_session: SparkSession
-) -> None:
+def test_bad_property_fails_every_task_and_leaves_no_files(tmp_path: Path, spark_session: SparkSession) -> None:
     pieces = pieces_of(tmp_path, EVENTS, [events_of(range(10)), events_of(range(10, 20))])
     whole = replace(
         task_of(tmp_path, pieces, EVENTS, by(EVENTS, "id")), properties={"write.parquet.compression-codec": "shiny"}
@@ -522,7 +518,7 @@ def all_in_tasks(table: Table, spark: SparkSession, order: str | None, **given: 
 
 @pytest.mark.usefixtures("few_files")
 @pytest.mark.parametrize("order", thinned(["zorder(id, kind)", "id", "id DESC"], 3))
-def test_a_partition_of_many_files_is_cut_and_each_file_is_in_one_group(
+def test_crowded_partition_is_split_without_sharing_files(
     lake: Lake, spark_session: SparkSession, order: str | None
 ) -> None:
     table = crowded(lake)
@@ -620,9 +616,7 @@ class Told:
 
 
 @pytest.mark.usefixtures("few_files")
-def test_files_that_move_to_another_spec_are_cut_whatever_their_partitions(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_files_for_another_spec_are_split_across_partitions(lake: Lake, spark_session: SparkSession) -> None:
     table = update_spec(crowded(lake), [RemovePartitionField("kind")])
     found = all_in_tasks(table, spark_session, "id", output_spec_id="1")
     assert len(found.groups) == 4
@@ -631,9 +625,7 @@ def test_files_that_move_to_another_spec_are_cut_whatever_their_partitions(
 
 
 @pytest.mark.usefixtures("few_files")
-def test_a_binpack_of_a_partition_holds_a_group_at_a_time_and_is_not_cut(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_binpack_of_a_crowded_partition_is_not_split(lake: Lake, spark_session: SparkSession) -> None:
     found = all_in_tasks(crowded(lake), spark_session, None)
     assert (len(found.groups), found.notes) == (2, ())
 
@@ -644,7 +636,7 @@ def test_tables_of_ordinary_partitions_are_planned_as_before(lake: Lake, spark_s
 
 
 @pytest.mark.usefixtures("few_files")
-def test_a_filter_that_leaves_no_file_of_a_crowded_partition_leaves_nothing_to_do(lake: Lake, in_tasks: Engine) -> None:
+def test_filter_without_files_in_a_crowded_partition(lake: Lake, in_tasks: Engine) -> None:
     table = lake.create(partition_by=())
     for number in range(2):
         table = append(table, [events(number * 9 + n, 5) for n in range(9)])
@@ -764,9 +756,7 @@ def test_spark_reads_a_stitched_file_as_its_parts(spark_session: SparkSession, t
     assert whole.count() == 750
 
 
-def test_files_that_spark_wrote_are_stitched_with_their_indexes_and_filters(
-    plain_session: SparkSession, tmp_path: Path
-) -> None:
+def test_stitched_spark_files_keep_indexes_and_bloom_filters(plain_session: SparkSession, tmp_path: Path) -> None:
     files = written_by_spark(plain_session, tmp_path, 3)
     path = str(tmp_path / "stitched.parquet")
     file = stitched(LocalStorage(), files, SCHEMA, path)

@@ -113,9 +113,7 @@ def test_equality_deletes_reach_rows_that_were_there_before_them(lake: Lake, pla
     assert ids(scan(table, place, where="name is null")) == [2]
 
 
-def test_a_delete_column_that_was_dropped_is_read_through_an_older_schema(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_dropped_delete_column_is_read_by_an_older_schema(lake: Lake, spark_session: SparkSession) -> None:
     rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
     table = delete_equal(table_of(lake, rows), pa.table({"name": ["b"]}), ["name"])
     table = update_schema(table, [DropColumn("name")])
@@ -150,9 +148,7 @@ def test_a_scan_travels_in_time(lake: Lake, spark_session: SparkSession) -> None
     assert "kind" not in scan(table, spark_session).columns
 
 
-def test_appended_files_that_were_compacted_since_are_still_read_incrementally(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_incremental_scan_reads_files_compacted_since(lake: Lake, spark_session: SparkSession) -> None:
     from icekeep.maintenance.compact.job import compact
 
     table = lake.filled(commits=3, files=2, rows=2)
@@ -281,14 +277,14 @@ def with_deletes(lake: Lake, files: int) -> Any:
     return table
 
 
-def test_batches_are_read_here_by_the_tasks_that_spark_has_planned(lake: Lake, in_tasks: Engine) -> None:
+def test_batches_are_read_locally_from_tasks_planned_by_spark(lake: Lake, in_tasks: Engine) -> None:
     table = with_deletes(lake, files=9)
     reader = read_batches(table, in_tasks, where="id >= 5")
     assert multiset(reader.read_all()) == multiset(read_table(table, where="id >= 5"))
 
 
 @pytest.mark.parametrize("order", [F.asc, F.desc])
-def test_task_ids_do_not_depend_on_the_order_in_which_files_arrive(
+def test_task_ids_do_not_depend_on_file_order(
     lake: Lake, in_tasks: Engine, monkeypatch: pytest.MonkeyPatch, order: Callable[[str], Any]
 ) -> None:
     """Rows of a shuffle arrive as blocks do; a partition that is computed again must give the same tasks."""
@@ -320,7 +316,7 @@ def test_each_task_of_a_large_scan_has_a_reader_of_its_own(lake: Lake, in_tasks:
 
 
 @pytest.mark.nightly
-def test_partitions_that_are_crowded_with_deletes_give_the_same_tasks(
+def test_partitions_crowded_with_deletes_give_the_same_tasks(
     lake: Lake, in_tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = with_deletes(lake, files=9)
@@ -344,7 +340,7 @@ def test_a_large_scan_without_files_has_no_rows(lake: Lake, in_tasks: Engine) ->
     assert (frame.columns[0], frame.count()) == ("id", 0)
 
 
-def test_a_plan_that_spark_makes_otherwise_when_rows_are_read_gives_each_split_its_own_deletes(
+def test_replanned_join_gives_each_split_its_own_deletes(
     lake: Lake, in_tasks: Engine, spark_session: SparkSession
 ) -> None:
     """Tasks are counted when the scan is made, and planned again when rows are read: Spark may divide the join otherwise then."""
@@ -383,9 +379,7 @@ def test_each_pruning_step_is_counted(lake: Lake, spark_session: SparkSession) -
     )
 
 
-def test_entries_are_pruned_by_partition_where_a_manifest_holds_several(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_partition_pruning_drops_entries_within_a_manifest(lake: Lake, spark_session: SparkSession) -> None:
     from icekeep.tables.verbs import append
     from kit.lake import events
 
@@ -480,7 +474,7 @@ def test_a_file_that_is_read_shows_why_nothing_drops_it(months: Lake) -> None:
     assert asked(found, "metrics")[1].known == "0 to 19, 0 nulls of 20 rows"
 
 
-def test_the_first_step_that_drops_a_file_is_named_with_its_evidence(months: Lake) -> None:
+def test_first_pruning_step_is_named_with_its_evidence(months: Lake) -> None:
     by_metrics = explained(months, 1, "id = 1000003")
     assert (by_metrics.is_read, by_metrics.pruned_by) == (False, "metrics")
     assert [(e.known, e.may_match) for e in asked(by_metrics, "metrics")] == [("0 to 19, 0 nulls of 20 rows", False)]
@@ -502,7 +496,7 @@ def test_the_end_of_a_path_names_a_file_if_no_other_ends_so(months: Lake) -> Non
         explain_file(months.load(), "nope.parquet", never)
 
 
-def test_a_file_that_an_incremental_scan_did_not_append_is_left_out_by_its_version(months: Lake) -> None:
+def test_file_outside_an_incremental_scan_is_not_in_its_version(months: Lake) -> None:
     first, second = [s.snapshot_id for s in months.load().metadata.snapshots]
     file = next(f.file_path for f in data_files(months.load()) if "2013-01" in f.file_path)
     with pytest.raises(NotFoundError, match="no manifest of this version"):

@@ -85,7 +85,7 @@ def described_as(_: int, __: None) -> tuple[str | None, int]:
     return context.getLocalProperty("spark.job.description"), attempt_id()
 
 
-def test_sparks_pages_say_what_tasks_do_and_attempts_have_numbers_of_their_own(spark_session: SparkSession) -> None:
+def test_spark_ui_shows_the_step_and_attempts_are_numbered(spark_session: SparkSession) -> None:
     context = spark_session.sparkContext
     context.setJobDescription("before")
     try:
@@ -107,7 +107,7 @@ def arrows_threads_as_rows(_: int) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"n": [*arrows_threads(None, None)]}, schema=NUMBERS)
 
 
-def test_a_task_uses_one_thread_of_arrow_and_this_process_keeps_its_own(spark_session: SparkSession) -> None:
+def test_task_uses_one_arrow_thread(spark_session: SparkSession) -> None:
     own = arrows_threads(None, None)
     assert run_tasks(spark_session, [1], arrows_threads, None) == ([(1, 1)], [])
     assert run_over_partitions(spark_session.range(0, 1, 1, 1), arrows_threads, None) == ([(1, 1)], [])
@@ -154,7 +154,7 @@ def total(batches: Iterable[pa.RecordBatch], most: int) -> int:
     return sum(numbers)
 
 
-def test_the_rows_of_each_partition_have_one_result_also_where_there_are_none(spark_session: SparkSession) -> None:
+def test_each_partition_has_one_result_even_if_empty(spark_session: SparkSession) -> None:
     rows = spark_session.range(0, 4, 1, 2).repartition(3, "id").select("id")
     results, errors = run_over_partitions(rows, total, 100, step="adding")
     assert (len(results), sum(results), errors) == (3, 6, [])
@@ -167,7 +167,7 @@ def broken(_: int) -> Iterator[pa.RecordBatch]:
     yield
 
 
-def test_an_error_of_tasks_that_make_rows_is_raised_as_what_it_is(spark_session: SparkSession) -> None:
+def test_error_in_row_producing_tasks_keeps_its_type(spark_session: SparkSession) -> None:
     rows = dataframe_from_tasks(spark_session, [1], broken, NUMBERS).repartition(2, "n")
     with pytest.raises(InvalidTableError, match="a damaged manifest"):
         run_over_partitions(rows, total, 1)
@@ -259,7 +259,7 @@ def test_an_error_of_one_that_sends_leaves_no_result(spark_session: SparkSession
     assert isinstance(error, OptionError)
 
 
-def test_a_worker_that_is_lost_fails_a_job_by_an_error_that_jobs_know(spark_session: SparkSession) -> None:
+def test_lost_worker_is_a_job_failed_error(spark_session: SparkSession) -> None:
     """What has been committed before is told then, and what was written is removed."""
     results, [error] = run_tasks(spark_session, [1], dying, None)
     assert results == []

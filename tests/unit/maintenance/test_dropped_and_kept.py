@@ -111,7 +111,7 @@ IN_THE_WAY = "another table was dropped in the same place and kept"
         (remove_orphans_below_data, MemoryCatalog, STRANGER),
     ],
 )
-def test_a_later_table_of_the_name_takes_nothing_of_the_one_that_was_kept(job, kind, reason):
+def test_later_table_of_the_name_leaves_the_kept_one_intact(job, kind, reason):
     lake = Lake(kind)
     table, kept = lake.keep("a1", "a2")
     later = lake.create(*MANY)
@@ -124,7 +124,7 @@ def test_a_later_table_of_the_name_takes_nothing_of_the_one_that_was_kept(job, k
     assert lake.comes_back(table, kept) == {"a1", "a2"}
 
 
-def test_the_refused_purge_says_where_the_other_table_is_and_what_to_do():
+def test_refused_purge_says_where_the_other_table_is():
     lake = Lake()
     _, kept = lake.keep("a1")
     lake.create("b1")
@@ -137,7 +137,7 @@ def test_the_refused_purge_says_where_the_other_table_is_and_what_to_do():
 
 
 @for_each("data", [b"{", b"", json.dumps({"format-version": 9}).encode()])
-def test_metadata_of_a_kept_table_that_nobody_can_read_stops_a_purge(data):
+def test_unreadable_metadata_of_a_kept_table_stops_a_purge(data):
     lake = Lake()
     _, kept = lake.keep("a1")
     lake.create("b1")
@@ -158,7 +158,7 @@ def test_a_table_below_the_place_of_another_is_kept_as_well():
         lake.remove_orphans()
 
 
-def test_files_of_a_kept_table_that_is_said_to_be_dead_go_and_its_metadata_stays():
+def test_kept_table_named_dead_loses_data_but_not_metadata():
     """The operator's word is for the data; `register` names what is missing."""
     lake = Lake()
     table, kept = lake.keep("a1", "a2")
@@ -199,7 +199,7 @@ def test_a_purge_under_way_leaves_a_kept_table():
     assert not [at for at in lake.memory.files if "/.icekeep/" in at or at.endswith("b1")]
 
 
-def test_a_purge_names_no_version_file_by_the_name_it_had_before_the_drop():
+def test_purge_names_no_version_by_its_name_before_the_drop():
     """From then on the name may be that of a new table's first version."""
     lake, deleted = Lake(), []
     lake.create("a1")
@@ -313,7 +313,7 @@ def run_histories(many):
 
 
 @pytest.mark.slow
-def test_whatever_is_done_under_the_name_every_table_that_was_kept_is_whole():
+def test_kept_tables_survive_any_history():
     run_histories(scaled(10))
 
 

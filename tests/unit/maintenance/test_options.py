@@ -55,7 +55,7 @@ def test_what_is_not_given_has_its_default():
         ("7b", 7),
     ],
 )
-def test_a_size_may_have_a_unit_which_is_a_power_of_1024_as_in_spark(text, size):
+def test_size_units_are_powers_of_1024(text, size):
     assert parsed(target_bytes=text).size == size
 
 
@@ -86,7 +86,7 @@ def test_true_is_written_in_several_ways(text):
 
 
 @pytest.mark.parametrize("text", ["bytes-asc", "BYTES-ASC", "Bytes-Asc", "BYTES_ASC", "bytes_asc"])
-def test_a_choice_may_be_written_in_any_case_and_with_underscores(text):
+def test_choice_ignores_case_and_underscores(text):
     assert parsed(job_order=text).order == "bytes-asc"
 
 
@@ -115,7 +115,7 @@ def test_options_that_are_parsed_already_are_returned():
         ("job-order", None, "option job-order is None; give one of none, bytes-asc"),
     ],
 )
-def test_a_wrong_option_is_refused_and_the_error_says_what_to_give(name, given, message):
+def test_bad_option_value_says_what_is_expected(name, given, message):
     with pytest.raises(OptionError) as raised:
         parse_options(SomeOptions, {name: given})
     assert raised.value.message == message
@@ -136,7 +136,7 @@ KNOWN = "one of delete-ratio, job-order, max-files, min-input-files, rewrite-all
         ("", f"give {KNOWN}"),
     ],
 )
-def test_an_option_that_does_not_exist_is_refused_and_what_may_be_meant_is_named(name, hint):
+def test_unknown_option_suggests_a_known_one(name, hint):
     with pytest.raises(OptionError) as raised:
         parse_options(SomeOptions, {name: "1"})
     assert raised.value.message == f"there is no option {name!r}; {hint}"
@@ -246,13 +246,13 @@ def plan_outer(table, request):
     return (table.run,)
 
 
-def test_a_result_that_has_a_place_for_it_says_how_long_the_run_took():
+def test_result_reports_the_elapsed_time():
     table = memory_table(MemoryCatalog())
     assert slow_job(table) == Took(1_500)
     assert slow_job(table, count=3) == 3
 
 
-def test_a_name_in_the_place_of_a_table_is_refused_with_how_to_load_it():
+def test_table_name_instead_of_a_table_says_how_to_load_it():
     with pytest.raises(
         UsageError, match=r"^nested\(\) takes a table, not its name; load it: load_catalog\(.*'db\.t'\)$"
     ):
@@ -281,7 +281,7 @@ def test_what_overlaps_is_what_shares_more_than_an_end(pairs, data):
 
 
 @given(PAIRS, st.data())
-def test_a_depth_counts_those_that_are_asked_for_and_what_is_covered_besides(pairs, data):
+def test_depth_counts_chosen_intervals_and_the_covered_span(pairs, data):
     among = data.draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs)))
     intervals = Intervals.of(pairs)
     covered = intervals.taken(~np.array(among, np.bool_)).span()
@@ -297,7 +297,7 @@ def test_a_depth_counts_those_that_are_asked_for_and_what_is_covered_besides(pai
     assert found == [max(map(count, one)) for one in places]
 
 
-def test_what_has_no_ends_reaches_beyond_all_others_and_none_is_none():
+def test_unknown_interval_overlaps_all_and_empty_has_no_span():
     intervals = Intervals.of([(5, 5), None, (5, 9), (9, 12)])
     assert intervals.are_points.tolist() == [True, False, False, False]
     assert intervals.depths().tolist() == [2, 2, 2, 2]

@@ -118,7 +118,7 @@ def partitions(table: Table, content: FileContent) -> Counter[str]:
 
 @pytest.mark.slow
 @for_each("made", TABLES, ids=lambda made: made[1])
-def test_deletes_and_files_of_each_partition_become_one_of_its_own(made):
+def test_each_partition_is_rewritten_to_one_file(made):
     before = filled(*made)
     kept, rows = partitions(before, FileContent.DATA), multiset(scan_rows(before))
     assert partitions(before, FileContent.POSITION_DELETES) == kept == dict.fromkeys(kept, 2)

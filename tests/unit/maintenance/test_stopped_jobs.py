@@ -125,7 +125,7 @@ def test_a_listener_that_fails_at_every_event_ends_no_job(worlds, job, caplog):
 
 
 @pytest.mark.parametrize("job", REWRITES)
-def test_a_job_that_ends_between_two_attempts_to_commit_leaves_nothing(worlds, job):
+def test_job_stopped_between_commit_attempts_leaves_nothing(worlds, job):
     world = worlds[job == "equality deletes"].copy()
     listener = StopAt(kind=CommitRetried)
     swaps = {"job": 0, "others": 0}
@@ -149,7 +149,7 @@ def test_a_job_that_ends_between_two_attempts_to_commit_leaves_nothing(worlds, j
     assert (left_behind(world, before), world.lost_files()) == (set(), set())
 
 
-def test_a_group_that_is_finished_is_left_by_nobody_one_at_a_time_either(worlds):
+def test_stop_after_a_finished_group_leaves_no_files(worlds):
     world = worlds[False].copy()
     listener = StopAt(kind=StepAdvanced)
     before = set(world.memory.files)

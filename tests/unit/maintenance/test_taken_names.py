@@ -143,7 +143,7 @@ def nothing(world):
         (manifests_rewritten, nothing, 2, "parquet"),
     ],
 )
-def test_what_has_the_name_of_a_file_that_a_run_was_to_write_stays(run, before, version, file_format):
+def test_foreign_file_under_a_planned_name_stays(run, before, version, file_format):
     world = World(version, file_format)
     before(world)
     storage, files, pointer = world.storage, dict(world.storage.inner.files), dict(world.catalog._locations)
@@ -326,7 +326,7 @@ def test_what_others_hinder_for_ever_ends(
 
 
 @each_job
-def test_a_commit_that_met_others_in_each_attempt_is_not_planned_anew(
+def test_exhausted_commit_retries_are_not_planned_again(
     job: Job, lake: Lake, started: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others, listener = Others(job.module, monkeypatch, times=99), Recorder()
@@ -419,7 +419,7 @@ def test_what_is_hindered_for_ever_beside_what_landed(job: Job, lake: Lake, monk
 
 
 @pytest.mark.parametrize("partial", ["true", "false"])
-def test_a_compaction_is_planned_anew_where_the_table_has_another_format_version(lake: Lake, partial: str) -> None:
+def test_changed_format_version_is_planned_again(lake: Lake, partial: str) -> None:
     """No file stands in the way, so all are planned again, whether or not they would have been committed in batches."""
     table = with_deletes_by_equality(lake)
     upgrade_format_version(table, 3)

@@ -139,7 +139,7 @@ def test_a_branch_is_looked_at_by_its_head():
         chosen(table, branch="nowhere")
 
 
-def test_lower_bounds_tell_how_manifests_lie_where_they_are_asked_for():
+def test_sort_by_bounds_measures_overlap_by_lower_bounds():
     """Sorted by id already, whatever the partitions are: there is nothing to gain but the count."""
     table = memory_table(spec=BY_KIND, commit__manifest_merge__enabled="false")
     for number in range(3):
@@ -307,7 +307,8 @@ def test_a_text_that_is_no_filter_is_refused(where: str):
 
 
 @given(st.lists(manifest_files(), max_size=5), st.integers(0, 2**40))
-def test_a_filter_and_its_opposite_share_out_manifests_whose_count_is_known(rows: list[ManifestFile], limit: int):
+def test_filter_and_its_negation_partition_the_manifests(rows: list[ManifestFile], limit: int):
+    """Manifests whose count is unknown match neither."""
     small = manifests_that_match(f"manifest_length < {limit}", rows, metadata(), NOW_MS)
     large = manifests_that_match(f"NOT manifest_length < {limit}", rows, metadata(), NOW_MS)
     assert small == [row for row in rows if row.manifest_length < limit]

@@ -46,7 +46,7 @@ def table() -> Any:
     return made
 
 
-def test_a_filter_on_one_partition_opens_fewer_manifests_than_before(table: Any):
+def test_partition_filter_opens_fewer_manifests_after_rewrite(table: Any):
     plan = chosen(table)
     [done] = execute.rewritten(table, plan, no_spark, "run", WrittenFiles(table, "run", SILENT))
     gain = group_gain(table, done)
@@ -131,7 +131,7 @@ def outline(manifests: Any) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_counts_and_summaries_of_one_manifest_are_those_of_what_is_written():
+def test_predicted_manifest_counts_match_what_is_written():
     table = filled(8 << 20)
     [foreseen], [one] = execute.rewritten(table, chosen(table), no_spark), foretold(table)
     assert outline([one]) == outline(foreseen.added)
@@ -199,7 +199,7 @@ def told(found: Survey) -> list[tuple[Any, int]]:
 # What a survey finds.
 
 
-def test_the_ends_of_each_manifest_are_its_least_and_greatest_key():
+def test_manifest_ends_are_its_least_and_greatest_key():
     store = ManifestStore(BY_N)
     for values in ((5, -1, 3), (None,), (2, 9)):
         store.put_entries([added(full_data_file(partition=(v,))) for v in values])
@@ -214,7 +214,7 @@ def test_the_ends_of_each_manifest_are_its_least_and_greatest_key():
     }
 
 
-def test_entries_of_one_key_and_several_partitions_are_counted_apart():
+def test_entries_of_one_key_are_counted_per_partition():
     store = ManifestStore(BY_N_AND_TEXT)
     store.put_entries([added(full_data_file(partition=p)) for p in ((1, "a"), (1, "b"), (0, "c"), (1, "a"))])
     target = target_of(BY_N_AND_TEXT)
@@ -344,9 +344,7 @@ def numbers(rows: Sequence[tuple[bytes, int]], points: Sequence[bytes], manifest
 
 
 @given(_PLACES, st.lists(st.integers(0, 6).map(lambda n: bytes([n])), max_size=8).map(sorted))
-def test_each_record_falls_into_one_range_and_ranges_are_in_the_order_of_keys(
-    drawn: list[tuple[int, int, int]], points: list[bytes]
-):
+def test_each_record_is_in_one_range_in_key_order(drawn: list[tuple[int, int, int]], points: list[bytes]):
     rows = [(bytes([key]), number * PLACES_A_MANIFEST + place) for key, number, place in drawn]
     found = numbers(rows, points, 10)
     assert len(found) == len(rows)
@@ -382,7 +380,7 @@ def test_a_key_that_fills_several_ranges():
     assert numbers([(b"c", 7 * PLACES_A_MANIFEST)], points, 8) == [4]
 
 
-def test_a_share_of_the_manifests_is_told_the_numbers_of_its_own_alone():
+def test_share_of_manifests_has_only_its_own_numbers():
     store = ManifestStore()
     for _ in range(5):
         store.put_entries([added()])

@@ -78,7 +78,7 @@ class TestPlan(PlanContract):
         assert [(line.do, line.group) for line in files] == [*[("rewrite", 0)] * 3, ("remove", None)]
         assert (deletes.do, deletes.kind, deletes.record_count) == ("remove", "position delete file", 1)
 
-    def test_only_the_delete_files_of_the_plan_go_since_they_reach_nothing(self, path: Path) -> None:
+    def test_only_planned_dangling_deletes_are_removed(self, path: Path) -> None:
         world = TestRewriteManifests.fill(2)
         self.write(world, path, where="manifest_length < 0")
         lose_reached_file(world.table)
@@ -86,7 +86,7 @@ class TestPlan(PlanContract):
         assert self.apply(world, path).result.removed_delete_files_count == 1
         assert len(delete_files(world.table)) == 3
 
-    def test_a_delete_file_that_is_gone_or_reaches_a_file_again_matters(self, path: Path) -> None:
+    def test_missing_or_needed_delete_file_is_refused(self, path: Path) -> None:
         world = TestRewriteManifests.fill(2)
         self.write(world, path, where="manifest_length < 0")
         rewrite_manifests(

@@ -84,7 +84,8 @@ def test_names_come_as_a_list_or_as_text_with_commas(sort_by: Any):
     assert parts(sort_by=sort_by) == (BUCKET, KIND)
 
 
-def test_data_may_be_clustered_by_columns_and_deletes_by_partitions_alone():
+def test_sort_by_columns_applies_to_data_manifests_only():
+    """Delete manifests are clustered by partition fields alone."""
     asked = {"sort_by": "score, id_bucket"}
     assert parts(**asked) == (BoundPart(3, DOUBLE), BUCKET)
     assert parts(DELETES, **asked) == (BUCKET, KIND)
@@ -173,7 +174,7 @@ def first_of(*filters: object, spec: PartitionSpec = UNPARTITIONED) -> tuple[str
 # The order
 
 
-def test_without_filters_partition_fields_are_in_the_order_of_the_spec():
+def test_partition_fields_keep_spec_order_without_filters():
     assert ALL == ("ts_day", "id_bucket", "kind", "ts_bucket")
     assert first_of(spec=SPEC) == ALL
 
@@ -228,7 +229,7 @@ def test_a_column_in_a_struct_has_its_full_name():
     assert first_of("place.town = 'a'") == ("place.town",)
 
 
-def test_a_column_becomes_the_partition_fields_that_help_to_filter_it():
+def test_filtered_column_puts_its_partition_fields_first():
     assert first_of("kind = 'a'", spec=SPEC) == ("kind", "ts_day", "id_bucket", "ts_bucket")
     assert first_of("id = 5", spec=SPEC) == ("id_bucket", "ts_day", "kind", "ts_bucket")
 
@@ -240,7 +241,8 @@ def test_several_partition_fields_of_a_column():
     assert first_of(f"ts > {moment}", "kind = 'a'", spec=SPEC) == ("ts_day", "kind", "id_bucket", "ts_bucket")
 
 
-def test_a_column_whose_partition_fields_do_not_help_stays_a_column():
+def test_column_without_useful_partition_field_is_kept():
+    """A range filter on a bucketed column clusters by the column itself."""
     assert first_of("id > 5", spec=SPEC) == ("id", *ALL)
 
 
@@ -318,7 +320,7 @@ def _manifest(spec_id: int, summary: FieldSummary, **changes: object) -> Manifes
 KINDS = [of_kinds("a", "c"), of_kinds("b", "d"), of_kinds("e", "e")]
 
 
-def test_each_filter_opens_the_manifests_of_every_spec_that_may_match():
+def test_filter_opens_matching_manifests_of_every_spec():
     found = manifests_opened(
         ["kind = 'c'", "kind > 'd'", "day = DATE '1970-01-04'", "true", "score = 1"],
         [*KINDS, of_day(2), of_day(3)],
@@ -333,7 +335,7 @@ def test_now_is_the_moment_that_is_given():
     assert manifests_opened(["day >= today - 2"], days, by_kind_and_by_day(), 9 * DAY_MS) == [3]
 
 
-def test_delete_manifests_and_those_without_live_files_do_not_count():
+def test_delete_and_empty_manifests_do_not_count():
     others = [of_kinds("a", "z", content=ManifestContent.DELETES), of_kinds("a", "z", added_files_count=0)]
     assert manifests_opened(["kind = 'e'"], [*KINDS, *others], by_kind_and_by_day(), 0) == [1]
 

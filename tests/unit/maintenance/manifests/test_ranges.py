@@ -246,7 +246,7 @@ def test_what_is_worth_rewriting(spans: list[tuple[Span, float]], runs: list[lis
 
 
 @for_each(("late", "is_worth_it"), [(1, False), (4, True), (10, True)])
-def test_few_small_manifests_across_all_others_do_not_make_them_be_rewritten(late: int, is_worth_it: bool):
+def test_few_small_wide_manifests_do_not_force_a_rewrite(late: int, is_worth_it: bool):
     runs = chosen(*clustered(60), *[((0, 60), 0.01)] * late)
     assert any(0 in run for run in runs) is is_worth_it
 
@@ -259,7 +259,7 @@ def test_neither_one_file_nor_a_header_can_be_split():
     assert worth_rewriting([row], [interval], TARGET, header_bytes=TARGET // 2) == []
 
 
-def test_manifests_that_are_mostly_header_become_fewer_than_their_size_says():
+def test_manifests_that_are_mostly_header_are_merged():
     rows = [manifest(name, 0.7 * TARGET) for name in "abc"]
     known = [ManifestInterval(place, place + 1) for place in range(3)]
     assert worth_rewriting(rows, known, TARGET) == []

@@ -99,7 +99,7 @@ def test_it_says_why_nothing_is_rewritten(job: Any) -> None:
 
 
 @VERSIONS
-def test_entries_become_existing_and_keep_their_snapshots_and_numbers(version: int) -> None:
+def test_entries_become_existing_and_keep_their_numbers(version: int) -> None:
     """Action: testRewriteSmallManifestsNonPartitionedTable, ...V2Table; procedure: ...WithSnapshotIdInheritance."""
     table = memory_table(format_version=version)
     first, second = (table := add(table, "a", "b")), (table := add(table, "c"))
@@ -118,7 +118,7 @@ def test_entries_become_existing_and_keep_their_snapshots_and_numbers(version: i
 
 
 @VERSIONS
-def test_manifests_are_cut_near_the_target_and_follow_one_another(version: int) -> None:
+def test_manifests_are_near_the_target_and_do_not_overlap(version: int) -> None:
     """Action: testRewriteSmallManifestsPartitionedTable, ...LargeManifestsPartitionedTable; procedure: ...LargeManifests."""
     table = wide(version)
     result = rewrite(table)
@@ -147,7 +147,7 @@ def test_a_spec_of_void_fields_is_cut_too() -> None:
     check_same(table, result, result.added_manifests_count)
 
 
-def test_every_spec_and_content_is_a_group_of_its_own_and_all_are_one_commit() -> None:
+def test_each_spec_and_content_is_a_group_in_one_commit() -> None:
     table = kinds(2)
     [a, *_] = [e.data_file for e in entries_of(table, "a0")]
     table = with_deletes(table, position_deletes("d0", a), position_deletes("d1", a))
@@ -161,7 +161,7 @@ def test_every_spec_and_content_is_a_group_of_its_own_and_all_are_one_commit() -
     assert len(reload(table).metadata.snapshots) == len(table.metadata.snapshots) + 1
 
 
-def test_manifests_of_delete_files_become_one_and_that_of_data_stays() -> None:
+def test_delete_manifests_are_merged_and_data_manifest_stays() -> None:
     """Action: testRewriteSmallDeleteManifestsNonPartitionedTable."""
     table = add(memory_table(), "a")
     [data] = manifests_of(table)
@@ -235,7 +235,7 @@ def test_fields_that_writers_shall_not_write_go(version: int) -> None:
     assert counts(rewrite(after)) == (0, 0)
 
 
-def test_row_ids_are_kept_and_those_of_before_version_3_are_given_once() -> None:
+def test_row_ids_are_kept_and_assigned_once_after_an_upgrade() -> None:
     """Action: testRewriteV3ManifestsPreservesFirstRowId, ...PartitionedManifests..., ...AfterV2ToV3Upgrade."""
     table = kinds(3, version=3)
     check_same(table, rewrite(table), 1)
@@ -270,7 +270,7 @@ def test_entries_of_an_older_format_version(old: int, new: int) -> None:
     assert new == 2 or None not in {file["first_row_id"] for file in files}
 
 
-def test_a_list_of_version_1_need_not_say_how_many_files_there_are() -> None:
+def test_version_1_list_without_file_counts_is_rewritten() -> None:
     """Iceberg Java refuses those: "No file counts in manifest"."""
     table = without_counts(kinds(3, version=1))
     assert {m.live_files_count for m in manifests_of(table)} == {None}
@@ -279,7 +279,7 @@ def test_a_list_of_version_1_need_not_say_how_many_files_there_are() -> None:
     check_same(table, result, 1)
 
 
-def test_data_sequence_numbers_that_are_older_than_their_files_are_kept() -> None:
+def test_older_data_sequence_numbers_are_kept() -> None:
     """As compaction gives them, so that deletes of meanwhile reach its files."""
     table = kinds(3)
     removed = entries_of(table, "a0", "a1")
@@ -295,7 +295,7 @@ def test_data_sequence_numbers_that_are_older_than_their_files_are_kept() -> Non
     assert manifest.min_sequence_number == 1
 
 
-def test_entries_of_deleted_files_and_manifests_that_hold_nothing_else_go() -> None:
+def test_deleted_entries_and_empty_manifests_are_dropped() -> None:
     table = kinds(3)
     [file] = list(entries_of(table, "a0"))
     gone = entries_of(table, "a1", "b1", "None1")
@@ -352,7 +352,7 @@ def test_what_cannot_be_followed_is_planned_anew() -> None:
 
 
 @VERSIONS
-def test_only_the_default_spec_is_rewritten_unless_told_otherwise(version: int) -> None:
+def test_only_the_default_spec_is_rewritten_by_default(version: int) -> None:
     """Procedure: testWriteManifestWithSpecId, testReplacePartitionField."""
     table = kinds(3, version=version)
     table = update_spec(table, [RemovePartitionField("kind"), AddPartitionField("score", "identity")])
@@ -435,7 +435,7 @@ def test_only_manifests_that_the_filter_matches_are_rewritten() -> None:
 
 
 @pytest.mark.parametrize("drops", [True, False])
-def test_dangling_delete_files_are_left_out_where_that_is_asked_for(drops: bool) -> None:
+def test_dangling_deletes_are_dropped_if_asked(drops: bool) -> None:
     table = kinds(1)
     [a] = [e.data_file for e in entries_of(table, "a0")]
     stays = position_deletes("stays", a)
@@ -460,7 +460,7 @@ def test_dangling_delete_files_are_left_out_where_that_is_asked_for(drops: bool)
 @for_each(
     "arguments", [{}, {"spec_id": "all"}, {"sort_by": "score"}, {"sort_by": "id"}, {"where": "sequence_number > 1"}]
 )
-def test_a_plan_changes_nothing_and_its_numbers_are_those_of_the_run(arguments: dict[str, Any]) -> None:
+def test_dry_run_changes_nothing_and_matches_the_run(arguments: dict[str, Any]) -> None:
     table = scattered()
     files = stored(table.catalog)
     plan = plan_rewrite_manifests(table, no_spark, **arguments)

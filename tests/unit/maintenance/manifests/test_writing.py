@@ -57,7 +57,7 @@ def blocks_of(data: bytes) -> list[tuple[int, bytes]]:
 
 @given(st.data())
 @cases(50)
-def test_a_manifest_says_what_one_that_was_built_entry_by_entry_says(data: st.DataObject):
+def test_bulk_manifest_equals_one_written_entry_by_entry(data: st.DataObject):
     partition = data.draw(partition_types(), label="partition")
     entries = [
         replace(entry, status=Status.EXISTING, data_file=replace(entry.data_file, record_count=1000 + number))
@@ -174,7 +174,7 @@ def test_a_table_s_properties_say_how_manifests_are_packed():
 @for_each(
     "properties", [{"codec": "rar"}, {"level": "x"}, {"codec": "zstd", "level": "99"}, {"codec": "gzip", "level": "10"}]
 )
-def test_a_property_that_is_wrong_is_an_error_before_anything_is_written(properties: dict[str, str]):
+def test_bad_compression_property_fails_before_any_write(properties: dict[str, str]):
     with pytest.raises(UsageError, match="compression"):
         of_table(**properties)
 
@@ -223,7 +223,7 @@ def test_a_write_that_fails_leaves_no_file():
         (100_000, 1.0, 100),
     ],
 )
-def test_records_are_cut_into_the_number_of_manifests_that_comes_nearest(records_bytes: int, ratio: float, count: int):
+def test_record_bytes_give_the_nearest_manifest_count(records_bytes: int, ratio: float, count: int):
     assert writer_of(target_of(), MemoryStorage(), target_bytes=1000).parts_count(records_bytes, ratio) == count
 
 
@@ -326,9 +326,7 @@ def test_a_sample_of_the_partitions_comes_with_them():
 
 
 @pytest.mark.parametrize("held_bytes", [0, 20_000])
-def test_what_is_too_much_to_hold_lies_in_files_and_comes_out_the_same(
-    held_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_records_beyond_memory_spill_to_files(held_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr("icekeep.planning.entries._CHUNK_BYTES", 1)
     store = filled()
     before = entries_in(store, rewrite(store), DAY)

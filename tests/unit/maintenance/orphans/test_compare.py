@@ -140,7 +140,7 @@ def test_mismatches_are_named_up_to_a_number():
     assert (found.mismatched_count, len(found.mismatches)) == (30, 10)
 
 
-def test_whether_anything_lies_below_a_directory_is_asked_by_whole_names():
+def test_any_below_compares_whole_path_names():
     named = reached("s3a://b/tbl2/f", "s3://b/other/f")
     assert not any_below("s3://b/tbl", named, lambda: pytest.fail("Spark"))
     assert any_below("s3://b/tbl2/", named, lambda: pytest.fail("Spark"))
@@ -150,7 +150,7 @@ _NAMES = st.lists(st.text("aA%2f.é ", min_size=1, max_size=4), min_size=1, max_
 
 
 @given(st.lists(_NAMES, max_size=6), st.lists(_NAMES, max_size=6), st.randoms(use_true_random=False))
-def test_whatever_is_named_is_kept_and_of_the_rest_nothing_is_lost(listed, named, random):
+def test_named_files_are_kept_and_all_others_found(listed, named, random):
 
     def spelled(parts):
         scheme = random.choice(["s3", "s3a", "s3n"])
@@ -220,7 +220,7 @@ def test_where_nothing_was_added_nothing_is_read():
     assert newly_reached(swap(before, SetProperties({"a": "b"})), before).manifests == ()
 
 
-def test_what_is_broken_stops_all_and_what_may_pass_stays_what_it_is():
+def test_corruption_stops_and_transient_errors_pass_through():
     with pytest.raises(SafetyError, match="nothing is deleted, since not everything can be read: cut"), fails_closed():
         raise InvalidTableError("cut")
     with pytest.raises(UnavailableError), fails_closed():
@@ -274,7 +274,7 @@ def test_older_metadata_that_makes_no_sense(data):
     assert f"{ROOT}/metadata/old.puffin" not in named(all_reached(table))
 
 
-def test_older_metadata_elsewhere_that_is_not_ours_to_read_stops_nothing():
+def test_inaccessible_old_metadata_elsewhere_is_skipped():
     """As of a table that was moved: its log names the old place, to which there may be no access any more."""
     table, older = logged()
     elsewhere = MetadataLogEntry(timestamp_ms=0, metadata_file="memory://old/wh/db/events/metadata/v1.metadata.json")

@@ -40,7 +40,7 @@ def no_plan_is_left(world):
     return not [location for location in world.memory.files if "/.icekeep/plans/" in location]
 
 
-def test_a_table_that_was_loaded_long_ago_is_loaded_again_after_the_listing(world):
+def test_stale_table_is_reloaded_after_the_listing(world):
     """apache/iceberg #15487, #16324. Fifty foreign commits, and a clock that passes the age."""
     table = world.table
     for number in range(50):
@@ -117,7 +117,7 @@ def test_if_all_of_them_are_adopted_nothing_is_left_to_do(world):
     assert not [location for location in world.memory.files if "/.icekeep/" in location]
 
 
-def test_an_approved_plan_of_which_a_file_is_adopted_is_no_longer_the_approved_one(world):
+def test_approved_plan_is_void_if_a_file_is_adopted(world):
     world.put("data/adopted.parquet")
     other = world.put("data/other.parquet")
     plan = world.plan()
@@ -145,7 +145,7 @@ def test_what_others_added_and_cannot_be_read_stops_the_deletion(world):
     assert no_plan_is_left(world)
 
 
-def test_garbage_collection_that_is_turned_off_after_the_plan_stops_the_deletion(world):
+def test_gc_disabled_after_the_plan_stops_the_deletion(world):
     stray = world.put("data/x.parquet")
 
     def turn_off():
@@ -181,7 +181,7 @@ def test_a_crash_between_plan_and_deletion(world):
 
 
 @pytest.mark.slow
-def test_a_fault_at_any_call_of_the_store_never_takes_a_live_file(world):
+def test_failing_storage_call_never_deletes_a_live_file(world):
     """Every call of a run fails once; what is live stays, and a run after it does the work."""
     names = world.names()
     files = dict(world.memory.files)

@@ -71,7 +71,7 @@ def test_a_directory_that_is_not_there_has_no_files():
     assert listed(store(), f"{ROOT}/nothing").files_count == 0
 
 
-def test_up_to_a_number_files_are_listed_here_and_above_it_in_tasks():
+def test_listing_moves_to_tasks_above_the_limit():
     """apache/iceberg #14679, apache/iceberg #16932: the driver holds no list of all files."""
     storage = store(*(f"f{n}" for n in range(10)))
     assert listed(storage, spark=limited(ask_for_spark, listed_files_count=10)).files_count == 10
@@ -118,7 +118,7 @@ def test_links_are_neither_listed_nor_followed(tmp_path):
     assert found.files["location"].to_pylist() == [f"{root.as_uri()}/data/f"]
 
 
-def test_how_many_files_to_expect_is_read_from_the_current_snapshot():
+def test_expected_file_count_comes_from_the_current_snapshot():
     table = memory_table()
     assert expected_files_count(table.metadata) == 0
     table = add(add(table, "a", "b"), "c")
@@ -155,7 +155,7 @@ def is_hidden(name: str, *specs: PartitionSpec, root: str = TABLE_ROOT) -> bool:
         "/",
     ],
 )
-def test_names_that_begin_with_an_underscore_or_a_dot_hide_what_is_below_them(name):
+def test_underscore_and_dot_names_hide_what_is_below(name):
     assert is_hidden(name)
 
 
@@ -165,7 +165,7 @@ def test_other_names_are_not_hidden(name):
 
 
 @for_each("name", ["data/_c2=x/f", "data/_c2=_x/f", "data/_c2=.x/f", "data/a=1/_c2=x/.d=3/f"])
-def test_directories_of_partitions_are_not_hidden_whatever_their_values(name):
+def test_partition_directories_are_not_hidden(name):
     """Java's testHiddenPartitionPaths."""
     assert not is_hidden(name, spec("_c2"), spec(".d", spec_id=1))
 
@@ -221,7 +221,7 @@ HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
 
 
-def test_files_are_old_enough_after_three_days_if_nobody_says_otherwise():
+def test_default_age_is_three_days():
     assert eligible_before_ms(None, NOW_MS) == NOW_MS - 72 * HOUR_MS
 
 
@@ -258,7 +258,8 @@ def test_no_file_is_old_enough_that_is_younger_than_a_day(age_ms):
         assert before_ms <= NOW_MS - age_ms
 
 
-def test_a_clock_of_the_store_that_is_a_little_behind_makes_no_day_too_short():
+def test_store_clock_slightly_behind_is_tolerated():
+    """An age of exactly one day is not refused for a second of clock difference."""
     before_ms = eligible_before_ms(NOW_MS - 24 * HOUR_MS, NOW_MS - 999)
     assert before_ms == NOW_MS - 24 * HOUR_MS - 999
 
@@ -323,7 +324,7 @@ def test_a_name_equal_to_two_others_is_refused(given_map):
         ({"options": {"reclaim.roots": "memory://lake"}}, OptionError),
     ],
 )
-def test_a_wrong_argument_is_refused_as_by_the_job_which_reads_and_writes_nothing(world, arguments, error):
+def test_bad_argument_is_refused_before_any_io(world, arguments, error):
     table = world.table
     with pytest.raises(error) as refused:
         check_arguments(table.metadata, **arguments)

@@ -126,7 +126,7 @@ def test_links_are_not_followed_and_directories_stay(lake, tmp_path):
     assert stray.parent.is_dir()
 
 
-def test_a_table_that_was_dropped_and_made_again_in_its_place_stops_it(lake):
+def test_recreated_table_in_the_same_place_stops_the_run(lake):
     """apache/iceberg #7052, #2850."""
     old = [path for path in lake.files_on_disk() if path.name.endswith(".metadata.json")]
     copies = [(path.read_bytes(), path) for path in old]
@@ -139,7 +139,7 @@ def test_a_table_that_was_dropped_and_made_again_in_its_place_stops_it(lake):
         remove_orphan_files(lake.load(), no_spark, force=True)
 
 
-def test_versions_of_a_catalog_that_finds_tables_by_name_stay_to_a_number(tmp_path):
+def test_newest_numbered_versions_stay(tmp_path):
     """testRemoveUnreachableMetadataVersionFiles: here the newest hundred stay whatever their age."""
     lake = Lake(tmp_path, "filesystem")
     lake.create(write__metadata__previous_versions_max="1")

@@ -80,7 +80,7 @@ def test_a_file_of_which_the_time_is_not_known_is_too_young(store):
 @pytest.mark.parametrize("zip_it", [False, True])
 @pytest.mark.parametrize("padding", [0, 2_000_000])
 @pytest.mark.parametrize("first", [True, False])
-def test_the_id_is_found_wherever_it_stands_in_a_file_of_any_size(store, zip_it, padding, first):
+def test_table_uuid_is_found_anywhere_in_a_large_file(store, zip_it, padding, first):
     def written(**keys):
         data = document(padding=padding, first=first, **keys)
         return gzip.compress(data) if zip_it else data
@@ -102,14 +102,14 @@ def test_an_id_in_a_nested_object_is_not_the_table_s(store):
     assert store.sorts("a.metadata.json", data) is Sort.FOREIGN
 
 
-def test_a_large_file_that_may_descend_from_ours_is_read_to_its_end(store):
+def test_large_descendant_metadata_is_read_to_the_end(store):
     log = [{"timestamp-ms": 1, "metadata-file": "memory://lake//tbl/metadata/00200-x.metadata.json"}]
     data = document(padding=2_000_000, **{"metadata-log": log})
     assert store.sorts("a.metadata.json", data, HEAD_MS + 1) is Sort.FORK
     assert store.sorts("a.metadata.json", data, HEAD_MS + 2 * DAY_MS) is Sort.UNFINISHED
 
 
-def test_metadata_that_is_further_on_than_ours_is_another_line_of_history(store):
+def test_metadata_ahead_of_the_table_is_a_fork(store):
     assert store.sorts("a.metadata.json", document(**{"last-sequence-number": 202})) is Sort.FORK
     # What an attempt leaves behind that lost to a change of properties.
     assert store.sorts("a.metadata.json", document(**{"last-sequence-number": 201})) is Sort.METADATA
@@ -135,7 +135,7 @@ def test_metadata_that_was_cut_off_leads_nowhere_once_it_is_old(store, zip_it):
 @pytest.mark.parametrize(
     "data", [b"\x04\x22\x4d\x18", b"[]", b"{}", b"{x", b"\x1f\x8b\xff\xff", b"nonsense", b'{"table-uuid": 7}']
 )
-def test_metadata_that_is_not_understood_is_a_stranger_s_at_any_age(store, data):
+def test_metadata_in_an_unknown_codec_is_foreign(store, data):
     """Another codec, for example: whoever wrote it may read it."""
     assert store.sorts("a.metadata.json", data) is Sort.FOREIGN
 
@@ -170,7 +170,7 @@ def test_a_file_that_goes_away_meanwhile_is_no_matter(store):
         ("v01.metadata.json", 200, Sort.METADATA),
     ],
 )
-def test_the_newest_versions_of_a_table_that_is_found_by_name_stay(store, name, last_version, expected):
+def test_newest_versions_of_a_numbered_table_stay(store, name, last_version, expected):
     assert store.sorts(name, document(), last_version=last_version) is expected
 
 
@@ -242,9 +242,9 @@ def test_metadata_of_an_unborn_table(store):
     ],
     ids=str,
 )
-def test_metadata_that_may_be_of_a_table_that_lives_stands_in_the_way(keys, store):
+def test_metadata_of_a_possibly_live_table_blocks(keys, store):
     assert sorts_unborn(store, unborn(**keys)) is Sort.FOREIGN
 
 
-def test_old_metadata_of_this_table_is_old_metadata_whatever_else_it_says(store):
+def test_own_old_metadata_is_recognized_by_its_uuid(store):
     assert store.sorts("a.metadata.json", document(location=None, snapshots="none", schemas=7)) is Sort.METADATA

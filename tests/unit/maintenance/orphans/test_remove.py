@@ -49,7 +49,7 @@ def test_strays_are_deleted_and_nothing_else(new_world, format_version):
     assert world.names() == names
 
 
-def test_new_files_of_a_run_that_is_alive_stay_whatever_their_age(world):
+def test_new_files_of_a_living_run_stay_at_any_age(world):
     """A run of days has old files that no snapshot names yet."""
     new = {world.put(f"data/00000-1-{RUN}-0-00001.parquet"), world.put(f"metadata/optimized-m-{RUN}-1.avro")}
     stray = world.put("data/00000-1-another-0-00001.parquet")
@@ -274,7 +274,7 @@ def test_an_unreadable_neighbour_is_accepted_by_name(world):
     assert stray not in world.memory.files
 
 
-def test_a_neighbour_with_a_data_path_together_stops_only_who_lists_that(new_world):
+def test_shared_data_path_blocks_only_if_it_is_listed(new_world):
     """The layout that AWS recommends; the shared path is not listed by default."""
     shared = {"write.data.path": "memory://lake/shared/data"}
     world = new_world(**shared)
@@ -339,7 +339,7 @@ def test_metadata_that_was_cut_off_stops_it_until_it_is_old(world, data):
 DEAD = "0c2b5d1e-0000-4000-8000-000000000000"
 
 
-def test_metadata_of_a_dead_table_in_the_place_is_ignored_where_it_is_named(world):
+def test_metadata_of_a_named_dead_table_is_ignored(world):
     """A table that was dropped and created again at the same path (Hive, Glue)."""
     dead = put_metadata(world, "metadata/00000-x.metadata.json", **{"table-uuid": DEAD})
     young = put_metadata(world, "metadata/00001-x.metadata.json", days=1.0, **{"table-uuid": DEAD})
@@ -354,7 +354,7 @@ def test_metadata_of_a_dead_table_in_the_place_is_ignored_where_it_is_named(worl
     assert set(world.run(options=named).orphan_file_locations) == {dead, young, stray}
 
 
-def test_a_table_that_is_alive_in_the_catalog_cannot_be_said_to_be_dead(world):
+def test_live_table_cannot_be_named_as_dead(world):
     metadata = msgspec.structs.replace(world.table.metadata, location=f"{ROOT}2", table_uuid=DEAD)
     world.catalog.create(("db", "other"), metadata)
     put_metadata(world, "metadata/00000-x.metadata.json", **{"table-uuid": DEAD})
@@ -399,7 +399,7 @@ def dead_commit(world):
     return put_metadata(world, "metadata/00009-fork.metadata.json", **{"metadata-log": log})
 
 
-def test_a_commit_that_died_is_garbage_where_the_operator_says_so(world):
+def test_dead_commit_is_garbage_if_the_operator_says_so(world):
     """The ways out that the refusal names."""
     fork, stray = dead_commit(world), world.put("x")
     uuid = world.table.metadata.table_uuid
@@ -414,7 +414,7 @@ def test_a_commit_that_died_is_garbage_once_another_has_landed(world):
     assert world.run().orphan_file_locations == (fork,)
 
 
-def test_a_commit_that_lands_while_we_look_is_no_other_line_of_history(world):
+def test_concurrent_commit_is_no_fork(world):
     stray = world.put("x")
     pending = put_metadata(
         world,
@@ -433,7 +433,7 @@ def test_a_commit_that_lands_while_we_look_is_no_other_line_of_history(world):
     assert pending in world.memory.files
 
 
-def test_statistics_of_all_kinds_are_kept_those_of_the_metadata_log_too(world):
+def test_statistics_files_are_kept_also_from_the_log(world):
     """testRemoveOrphanFilesWithStatisticFiles, amoro #1959."""
     head = world.table.metadata.current_snapshot_id
     log = world.table.metadata.metadata_log
@@ -476,7 +476,7 @@ def test_statistics_that_were_attached_again_are_no_former_ones(world):
     assert world.plan().kept.former_statistics_count == 0
 
 
-def test_metadata_of_the_log_that_is_gone_or_broken_stops_nothing(world):
+def test_broken_metadata_in_the_log_stops_nothing(world):
     log = world.table.metadata.metadata_log
     del world.memory.files[log[0].metadata_file]
     world.memory.files[log[1].metadata_file] = (b"{", 0)
@@ -511,7 +511,7 @@ def test_what_cannot_be_read_whole_stops_it(world):
     assert world.run().orphan_file_locations == (stray,)
 
 
-def test_a_store_that_fails_for_now_stops_it_and_may_be_tried_again(world):
+def test_unavailable_store_stops_the_run_with_a_retryable_error(world):
     stray = world.put("x")
     fired = []
 
@@ -555,7 +555,7 @@ def test_where_nothing_is_listed_the_reason_is_not_the_spelling(world):
         (0, 1, "names none there, and 1 that lie elsewhere; nothing"),
     ],
 )
-def test_a_list_that_names_no_file_of_the_location_is_refused_for_that(world, names, outside_count, message):
+def test_list_without_files_of_the_location_is_refused(world, names, outside_count, message):
     listing = LocationListing(files=LISTED.empty_table(), files_count=names, outside_count=outside_count)
     search = RemoveOrphanFilesRequest(file_list_view="files").search()
     with pytest.raises(SafetyError, match=message) as raised:
@@ -585,12 +585,12 @@ def test_a_location_with_no_file_below_it_is_perhaps_mistyped(world):
     assert world.heard.warnings == [warning]
 
 
-def test_a_place_to_which_no_metadata_leads_may_hold_orphans_only(world):
+def test_unreferenced_location_may_hold_only_orphans(world):
     stray = world.put("left/over.parquet")
     assert world.run(location=f"{ROOT}/left", force=True).orphan_file_locations == (stray,)
 
 
-def test_a_great_share_of_the_files_is_not_deleted_without_asking(world):
+def test_large_share_of_orphans_needs_approval(world):
     """G12: a fifth, and not a file more."""
     listed = len(world.names())
     most = next(n for n in range(1, 100) if n + 1 > 0.2 * (listed + n + 1))
@@ -654,7 +654,7 @@ def test_files_that_cannot_be_deleted_are_counted_and_named(world):
     assert stuck not in world.memory.files
 
 
-def test_names_with_odd_characters_are_deleted_as_they_are_listed(world):
+def test_special_characters_in_names_are_kept(world):
     names = ["a b", "a%20b", "a&<>'\"b", "ä", "a\nb", "%2Fx", "x+y", "q?x=1#y"]
     strays = {world.put(f"data/{name}") for name in names}
     result = world.run(force=True)
@@ -701,7 +701,7 @@ def test_properties_that_change_meanwhile_are_obeyed(world):
     assert stray in world.memory.files
 
 
-def test_a_table_with_something_in_its_place_that_a_later_specification_names_is_left_alone(world):
+def test_unknown_metadata_key_with_local_files_stops_the_run(world):
     """An index has files that only its own metadata names."""
     stray, known = world.put("x"), document(world)
     for key, value in (
@@ -725,7 +725,7 @@ def test_a_table_with_something_in_its_place_that_a_later_specification_names_is
 @pytest.mark.parametrize(
     "spelled", ["memory:/wh/db/events/i/x", f"{ROOT}/../%65vents/i/x", "memory://lake/WH/db/events/i"]
 )
-def test_what_such_a_key_names_lies_in_the_place_however_it_is_spelled(world, spelled):
+def test_location_in_an_unknown_key_matches_any_spelling(world, spelled):
     """Files are compared in the same way: whoever names one without its store, or escaped, names it all the same."""
     stray = world.put("x")
     world.memory.files[world.table.metadata_location] = (json.dumps({**document(world), "later": spelled}).encode(), 0)
@@ -766,7 +766,7 @@ def test_a_table_of_version_1_without_an_id_can_be_cleaned(new_world):
         world.run()
 
 
-def test_a_live_file_that_is_listed_under_another_authority_stops_it_or_is_kept(world):
+def test_live_file_under_another_authority_is_kept(world):
     """apache/iceberg #4346.
 
     testRemoveOrphanFilesProcedureWithPrefixMode, testRemoveOrphanFilesProcedureWithEqualAuthorities.
@@ -798,7 +798,7 @@ def test_a_list_that_contradicts_its_summary(world):
     assert world.run(trust_manifest_list=True).orphan_file_locations == (stray,)
 
 
-def test_snapshots_that_do_not_say_how_many_files_they_have_are_told(world):
+def test_snapshots_without_file_totals_are_counted(world):
     current = document(world)
     current["snapshots"][0]["summary"] = {"operation": "append"}
     world.memory.files[world.table.metadata_location] = (json.dumps(current).encode(), 0)

@@ -61,7 +61,8 @@ def with_two_vectors() -> tuple[World, str, Place]:
 
 
 @pytest.mark.parametrize("number", [231, 301, 302])
-def test_a_vector_that_becomes_another_one_is_not_described_anew_in_the_same_run(number):
+def test_changed_vector_waits_for_the_next_run(number):
+    """A vector that a repair replaces is not described again in the same run."""
     world, path, place = with_two_vectors()
     spoilt = damager(world)
     if number == 301:
@@ -78,7 +79,7 @@ def test_a_vector_that_becomes_another_one_is_not_described_anew_in_the_same_run
     assert not {*numbers} & faults_of(world)
 
 
-def test_of_equality_deletes_that_compare_other_columns_none_is_chosen():
+def test_equality_deletes_with_different_columns_are_left():
     world = world_of(1, 2)
     delete_equal(world.table, events(1, 5).slice(0, 1), ["id"])
     spoilt = damager(world)
@@ -92,7 +93,7 @@ def test_of_equality_deletes_that_compare_other_columns_none_is_chosen():
     assert "differ in the columns that they compare" in result.not_mended[0].reason
 
 
-def test_of_position_deletes_that_may_name_other_paths_none_is_chosen():
+def test_position_deletes_with_different_paths_are_left():
     world = world_of(1, 2)
     delete_positions(world.table, [(data_files(world.table)[0].file_path, 0)])
     spoilt = damager(world)
@@ -114,7 +115,7 @@ def another_file(world: World) -> None:
     world.memory.files[first] = (data.getvalue(), 0)
 
 
-def test_the_size_of_a_file_of_other_values_is_not_taken_over_alone():
+def test_size_of_a_file_with_other_values_is_not_taken_alone():
     """Its rows would be read, and pruned by the bounds of the file that was there."""
     world = world_of(1, 2)
     another_file(world)
@@ -157,7 +158,7 @@ def test_no_commit_numbers_rows_by_wrong_counts():
     assert sorted(entry.data_file.first_row_id for entry in live_entries(world.table)) == [0, 5]
 
 
-def test_what_only_an_older_snapshot_has_leaves_nothing_to_be_mended():
+def test_fault_of_only_an_older_snapshot_is_left():
     world = world_of(1, 2)
     first = world.table.metadata.snapshots[0].manifest_list
     damager(world).edit_avro(first, lambda rows: rows[0].update(added_rows_count=77))
@@ -184,7 +185,7 @@ def test_totals_of_a_branch_that_cannot_be_read():
 
 
 @pytest.mark.parametrize("number", [205, 231])
-def test_a_wrong_sequence_number_that_entries_inherit_is_not_written_into_them(number):
+def test_inherited_wrong_sequence_number_is_not_written(number):
     world = world_of(1, 2)
     spoilt = damager(world)
     place = next(spoilt.entries(0))
@@ -315,7 +316,7 @@ def spoil_rows(world: World, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [204, 206, 207])
-def test_deletes_that_seem_to_reach_nothing_stay_while_a_list_is_wrong(number):
+def test_dangling_deletes_stay_while_a_list_is_wrong(number):
     """By 204 whole data manifests would be left out of the new list, as such that hold nothing."""
     world = with_a_dangling_delete(number)
     rows, entries = world.rows(), len(live_entries(world.table))

@@ -76,7 +76,7 @@ def test_position_deletes_are_put_in_order_by_their_rewrite(version, monkeypatch
     assert scanned_rows(by.table) == rows
 
 
-def test_vectors_of_a_bad_puffin_file_are_applied_by_a_compaction():
+def test_compaction_applies_vectors_of_a_bad_puffin_file():
     by = two_files(3)
     positions = [(file, place) for file in data_files(by.table) for place in (1, 3)]
     commit(by.table, RowDelta(added_deletes=vector_files(by.table, positions, ())))

@@ -99,7 +99,7 @@ def mended(world: World, *numbers: int, accept: tuple[str, ...] = (), **more: st
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_lost_data_file_stays_until_its_loss_is_accepted_by_name(version):
+def test_lost_data_file_stays_until_its_loss_is_accepted(version):
     world = world_of(1, 2, 3, version=version)
     files = [file.file_path for file in data_files(world.table)]
     whole, lost = world.rows(), files[1]
@@ -169,7 +169,7 @@ def trashed(world: World, path: str, size: int | None = None):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_lost_file_comes_back_from_the_trash_and_no_row_is_lost(version):
+def test_lost_file_is_recovered_from_the_trash(version):
     world = world_of(1, 2, version=version)
     whole, head = world.rows(), world.table.metadata.head("main")
     path = data_files(world.table)[0].file_path
@@ -204,7 +204,7 @@ def test_a_file_of_another_size_in_the_trash_does_not_come_back():
     assert world.state() == state
 
 
-def test_what_takes_the_place_of_a_file_meanwhile_is_never_overwritten():
+def test_file_written_meanwhile_is_never_overwritten():
     world = world_of(1, 2)
     path = data_files(world.table)[0].file_path
     trashed(world, path)
@@ -220,7 +220,7 @@ def test_what_takes_the_place_of_a_file_meanwhile_is_never_overwritten():
     assert world.memory.files[path] == (b"theirs", 0)
 
 
-def test_a_file_that_comes_back_while_its_entry_is_taken_out_stays_in_the_table():
+def test_file_that_reappears_stays_in_the_table():
     world = world_of(1, 2)
     whole, path = world.rows(), data_files(world.table)[0].file_path
     kept = world.memory.files[path]
@@ -237,7 +237,7 @@ def test_a_file_that_comes_back_while_its_entry_is_taken_out_stays_in_the_table(
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_of_a_doubled_file_the_entry_stays_that_the_fewest_deletes_reach(version):
+def test_doubled_file_keeps_the_entry_with_fewest_deletes(version):
     """Else a row would go that readers saw by the newer entry."""
     world = world_of(1, 2, version=version)
     once = world.rows()
@@ -285,7 +285,7 @@ def test_of_entries_that_differ_none_is_chosen(change):
     assert world.state() == state
 
 
-def test_nothing_else_is_mended_in_a_manifest_with_a_doubled_file():
+def test_manifest_with_a_doubled_file_gets_no_other_repair():
     world = world_of(1)
     spoilt = damager(world)
     (place,) = spoilt.entries(0)
@@ -353,7 +353,7 @@ def two_vectors(world: World, path: str, positions, *, sequence_number: int | No
     assert vector.data_file.file_path != new.file_path
 
 
-def test_two_vectors_become_one_of_all_positions_where_that_is_accepted():
+def test_two_vectors_are_merged_if_accepted():
     world = world_of(1, 2, version=3)
     path = path_of(world, 1)
     delete_by_vector(world.table, path, [0])
@@ -369,7 +369,7 @@ def test_two_vectors_become_one_of_all_positions_where_that_is_accepted():
     assert sum(world.rows().values()) == 8
 
 
-def test_a_vector_that_reaches_no_row_of_the_file_is_not_merged_into_one_that_does():
+def test_vector_that_reaches_no_row_is_not_merged():
     world = world_of(9, 1, version=3)
     path = path_of(world, 1)
     delete_by_vector(world.table, path, [0])
@@ -399,7 +399,7 @@ def test_an_approved_plan_is_that_or_nothing():
     assert world.state() == state
 
 
-def test_what_others_commit_meanwhile_is_kept_and_an_approved_plan_stays_so():
+def test_concurrent_commit_is_kept_by_an_approved_repair():
     world = world_of(1, 2)
     spoilt = damager(world)
     spoilt.edit_file(next(iter(spoilt.entries(0))), file_size_in_bytes=1)
@@ -508,7 +508,7 @@ def with_deletes(kind: str) -> tuple[World, str, int]:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_broken_data_file_is_taken_out_where_its_loss_is_accepted(version):
+def test_broken_data_file_is_removed_if_its_loss_is_accepted(version):
     world = World(version)
     world.append(1)
     world.append(2)
@@ -530,7 +530,8 @@ def test_a_broken_data_file_is_taken_out_where_its_loss_is_accepted(version):
 
 
 @pytest.mark.parametrize(("kind", "number"), [("vector", 414), ("positions", 413), ("equality", 413)])
-def test_broken_deletes_are_taken_out_where_that_is_accepted_and_their_rows_come_back(kind, number):
+def test_broken_deletes_are_removed_if_accepted(kind, number):
+    """Rows that they deleted come back, and the result counts them."""
     world, path, count = with_deletes(kind)
     if kind == "vector":
         file = next(e.data_file for e in live_entries(world.table) if e.data_file.file_path == path)
@@ -638,7 +639,7 @@ def test_when_the_files_of_merged_vectors_are_marked(files_count):
     assert sum(world.rows().values()) == 4 * files_count
 
 
-def test_no_file_is_marked_where_nobody_knows_whether_others_use_it():
+def test_shared_file_of_unknown_use_is_not_marked():
     world, spoilt = with_shared_file(1)
     place = next(spoilt.entries(1))
     path, at = place.file["file_path"], place.file["content_offset"] + 9

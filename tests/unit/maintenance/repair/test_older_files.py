@@ -189,7 +189,7 @@ def test_each_branch_gets_copies_of_its_own():
     assert not faults_of(by.table, "other")
 
 
-def test_a_loss_that_is_accepted_is_told_apart_from_what_comes_back():
+def test_accepted_loss_is_counted_apart_from_recovered_rows():
     by = compacted(filled())
     append(by, [24, 25])
     lone = next(file for file in data_files(by.table) if file not in rewritten_files(by.table))
@@ -212,7 +212,7 @@ def test_what_comes_back_is_not_lost_though_that_was_accepted():
     assert Rows.of(by.table) == before
 
 
-def test_files_without_row_ids_come_back_where_the_lost_one_had_none_either():
+def test_files_without_row_ids_replace_one_without_row_ids():
     by = compacted(filled(2))
     upgrade_format_version(by.table, 3)
     before = Rows.of(by.table).scanned
@@ -330,7 +330,7 @@ def test_manifests_that_are_read_in_tasks_tell_the_same(monkeypatch, version):
     assert not faults_of(by.table)
 
 
-def test_deletes_that_might_be_for_the_file_and_are_not_are_no_hindrance():
+def test_deletes_that_only_might_apply_do_not_block():
     by = compacted(filled())
     append(by, range(24, 28))
     by.delete_positions([24, 25], "PARQUET", "partition", is_referenced=False)
@@ -660,7 +660,7 @@ def test_a_file_stays_lost(spoilt, why):
 
 @for_each("version", [2, 3])
 @for_each("scope", ["file", "partition"])
-def test_rows_that_were_deleted_by_position_since_would_come_back(version, scope):
+def test_rows_deleted_by_position_since_block_the_recovery(version, scope):
     assert "deletes rows of it, and would not in older files" in refused(rows_deleted_since(version, scope))
 
 

@@ -198,7 +198,7 @@ def test_what_the_file_still_tells_of_lost_commits_is_said():
         assert planned(world, accept_loss=[location]).lost_records_count == count
 
 
-def test_a_table_that_does_not_load_for_another_reason_is_left_to_the_check():
+def test_table_broken_in_another_way_is_left_to_check():
     world = filled()
     location = world.table.metadata_location
     document = json.loads(world.memory.read(location))
@@ -264,7 +264,7 @@ def test_a_newer_file_does_not_tell_which_of_two_was_the_table():
 
 
 @pytest.mark.parametrize("by", ["the file", "a sibling", "the catalog"])
-def test_of_two_files_of_one_version_the_one_is_taken_that_was_the_table(by, monkeypatch):
+def test_candidate_in_the_history_wins_over_its_sibling(by, monkeypatch):
     for is_first in (True, False):
         world = filled()
         sound = log_of(world)[-1]
@@ -291,7 +291,7 @@ def test_of_two_files_of_one_version_the_one_is_taken_that_was_the_table(by, mon
         assert other not in log_of(world)
 
 
-def test_a_file_that_lost_a_race_is_not_taken_though_the_one_that_won_is_gone(monkeypatch):
+def test_loser_of_a_commit_race_is_never_taken(monkeypatch):
     world = filled()
     sound, before = log_of(world)[-1], log_of(world)[-2]
     sibling(world, sound, "00002-aaaa")
@@ -305,7 +305,7 @@ def test_a_file_that_lost_a_race_is_not_taken_though_the_one_that_won_is_gone(mo
     assert "the files of 1 version between are missing, or have faults" in said
 
 
-def test_metadata_of_another_table_in_the_directory_is_never_taken():
+def test_metadata_of_another_table_is_never_taken():
     for how, uuid in (("garbage", None), ("cut", "5b3e3f5c-37e0-4a3c-a9fc-0e0b0ab2c0d1")):
         world = filled()
         sound = log_of(world)[-1]
@@ -321,7 +321,7 @@ def test_metadata_of_another_table_in_the_directory_is_never_taken():
         assert log_of(world)[-1] == sound
 
 
-def test_where_only_metadata_of_another_table_is_left_nothing_is_done():
+def test_only_foreign_metadata_left_changes_nothing():
     world = filled()
     location = world.table.metadata_location
     for one in log_of(world):
@@ -341,7 +341,7 @@ def test_metadata_of_a_table_that_lies_elsewhere_is_not_taken():
     assert "is of a table at 'memory://lake/wh/db/other'" in reason(world, accept_loss=[location])
 
 
-def test_a_newer_file_that_follows_the_spoilt_one_is_named_and_not_taken():
+def test_newer_file_after_the_broken_one_is_only_reported():
     world = filled()
     sound, location = log_of(world)[-1], world.table.metadata_location
     newer = sibling(
@@ -356,7 +356,7 @@ def test_a_newer_file_that_follows_the_spoilt_one_is_named_and_not_taken():
     assert log_of(world)[-1] == sound
 
 
-def test_a_file_with_faults_is_passed_over_and_one_that_is_not_wanted_too():
+def test_candidates_with_faults_or_unwanted_are_skipped():
     world = filled()
     log, location = log_of(world), spoil(world, "without location")
     put(world, log[-1], b"{}")
@@ -446,7 +446,7 @@ def test_a_file_that_is_denied_or_out_of_reach_is_not_spoilt(error):
     assert world.state() == before
 
 
-def test_a_file_that_the_store_has_and_does_not_find_is_not_missing():
+def test_file_that_the_store_fails_to_read_is_not_missing():
     world = filled()
     location = world.table.metadata_location
     before = world.state()
@@ -524,7 +524,7 @@ def test_what_others_commit_meanwhile_stays(at):
     assert len(world.rows()) == 25
 
 
-def test_a_file_that_was_written_anew_meanwhile_is_not_passed_over():
+def test_broken_file_rewritten_meanwhile_is_a_conflict():
     world = filled()
     whole = world.memory.read(world.table.metadata_location)
     location = spoil(world)
@@ -560,7 +560,7 @@ def test_a_table_mended_by_others_before_the_swap():
     assert len(world.rows()) == 25
 
 
-def test_where_the_sound_file_is_spoilt_meanwhile_nothing_is_done():
+def test_sound_file_broken_meanwhile_changes_nothing():
     world = filled()
     sound, location = log_of(world)[-1], spoil(world)
     times = []
@@ -576,7 +576,7 @@ def test_where_the_sound_file_is_spoilt_meanwhile_nothing_is_done():
     assert world.pointer() == location
 
 
-def test_an_answer_that_is_lost_is_looked_for_and_told_where_it_stays_unknown():
+def test_lost_answer_is_looked_up_or_reported_as_unknown():
     world = filled()
     sound, location = log_of(world)[-1], spoil(world)
     lost = world.copy()

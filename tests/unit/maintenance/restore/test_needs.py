@@ -104,7 +104,7 @@ def test_what_a_later_run_has_left_is_enough():
     assert live(world.load(), f"restored-{world.older.snapshot_ids[0]}") == {"a": 1}
 
 
-def test_files_that_a_snapshot_only_notes_as_deleted_are_not_needed():
+def test_files_of_deleted_entries_are_not_needed():
     catalog = MemoryCatalog(HookedStorage(MemoryStorage()))
     table = memory_table(catalog)
     catalog.storage.create(f"{LOCATION}/data/a", b"a")
@@ -123,14 +123,14 @@ def test_files_that_a_snapshot_only_notes_as_deleted_are_not_needed():
     assert restore(table, run="run-1").restored_tags == (f"restored-{second}",)
 
 
-def test_what_lies_in_its_place_and_belongs_to_no_snapshot_is_about_to_be_removed():
+def test_file_of_no_snapshot_counts_as_about_to_be_removed():
     world = World()
     for place, trash in moves_of(world.newer, world.storage):
         world.storage.move(trash, place)
     assert "need 1 file that later runs have removed, or are about to remove, " in world.refused()
 
 
-def test_what_the_snapshots_need_may_go_while_the_catalog_is_away():
+def test_needs_are_checked_again_after_a_catalog_outage():
     """A later run expired what held the file, between two attempts of the commit: the snapshot came back without it."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage()))
     table = memory_table(catalog)
@@ -175,7 +175,7 @@ def test_a_claim_that_ended_while_the_catalog_was_away():
     assert world.load().metadata == before
 
 
-def test_a_list_and_manifests_are_read_from_the_trash_before_they_are_moved():
+def test_manifests_are_read_from_the_trash_before_the_move():
     # The newer run's snapshots, when one more has expired since: their own lists and manifests are in its trash.
     world = World()
     table = add(world.load(), data_file("d"))
@@ -186,7 +186,7 @@ def test_a_list_and_manifests_are_read_from_the_trash_before_they_are_moved():
     assert live(world.load(), f"restored-{second}") == {"a": 1, "b": 1}
 
 
-def test_nothing_is_read_where_all_that_the_run_left_is_still_there():
+def test_nothing_is_read_if_later_runs_left_all_files():
     world = World()
     restore(world.load(), run="run-2")
     opened: list[str] = []
@@ -198,7 +198,7 @@ def test_nothing_is_read_where_all_that_the_run_left_is_still_there():
 
 
 @pytest.mark.slow
-def test_a_file_that_no_run_deletes_is_there_although_no_snapshot_holds_it():
+def test_file_outside_all_runs_is_there_without_a_snapshot():
     """It was imported from elsewhere and left alone; that its last snapshot has expired as well does not take it away."""
     world = ExpiredWorld()
     elsewhere = replace(data_file("x"), file_path="memory://lake/imported/x")
@@ -302,7 +302,7 @@ def heads_of(world: RepairedWorld) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_the_branches_of_a_repair_go_back_to_their_snapshots_before_it(version):
+def test_branches_return_to_their_snapshots_before_a_repair(version):
     world, heads, result = repaired(version)
     assert heads_of(world) != heads
     files = {*world.memory.files}
@@ -330,7 +330,7 @@ def test_later_commits_are_not_lost_with_it():
     assert heads_of(world)["main"] == heads["main"]
 
 
-def test_a_tag_stays_where_it_is_and_a_run_that_is_not_there_is_told():
+def test_tag_stays_and_unknown_repair_run_is_not_found():
     world, heads, result = repaired()
     create_tag(world.table, "mended")
     restore(world.table, run=result.run)
@@ -341,7 +341,7 @@ def test_a_tag_stays_where_it_is_and_a_run_that_is_not_there_is_told():
             restore(world.table, run=run)
 
 
-def test_a_branch_that_was_made_of_what_was_mended_goes_back_unless_it_has_commits():
+def test_later_branch_goes_back_unless_it_has_commits():
     """Nobody can tell it from one that the repair mended; a tag keeps what was fixed."""
     world, heads, result = repaired()
     create_branch(world.table, "later")
@@ -353,7 +353,7 @@ def test_a_branch_that_was_made_of_what_was_mended_goes_back_unless_it_has_commi
     assert heads_of(world) == {**heads, "later": heads["main"], "further": further}
 
 
-def test_what_was_restored_before_is_not_what_the_newest_run_means():
+def test_repair_is_not_the_default_run_to_restore():
     world, _, result = repaired()
     with pytest.raises(
         NotFoundError,
@@ -362,7 +362,7 @@ def test_what_was_restored_before_is_not_what_the_newest_run_means():
         restore(world.table)
 
 
-def test_a_repair_that_names_its_run_as_repairs_did_before_goes_back_too():
+def test_repair_with_the_old_run_key_is_taken_back():
     world, heads, result = repaired()
     location = world.pointer()
     data, *rest = world.memory.files[location]

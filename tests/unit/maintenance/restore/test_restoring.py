@@ -148,7 +148,7 @@ def untouched(world: World) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("format_version", [1, 2, 3])
-def test_what_a_run_expired_comes_back_and_nothing_is_left_of_the_run(format_version: int):
+def test_restore_brings_back_all_that_a_run_expired(format_version: int):
     world = World(format_version=format_version)
     result = world.restore()
     world.check_restored()
@@ -203,7 +203,7 @@ def test_a_run_that_is_not_there_is_not_found(run: str):
     assert raised.value.message == f"there is no run {run!r} to restore for table 'local.db.events'; there is 'run-1'"
 
 
-def test_the_beginning_of_a_run_names_it_where_no_other_begins_so():
+def test_unambiguous_prefix_names_a_run():
     world = World()
     world.storage.create(f"{LOCATION}/data/orphan", b"123")
     orphan = GarbageFile(FileKind.ORPHAN, f"{LOCATION}/data/orphan", 3)
@@ -268,7 +268,7 @@ def test_a_path_in_use_again_that_the_trash_has_lost():
         world.restore()
 
 
-def test_both_names_of_one_file_are_what_a_move_leaves_that_was_cut_off():
+def test_interrupted_move_leaves_both_names_of_a_file():
     world = World()
     place, trash = moves_of(world.plan, world.storage)[0]
     world.storage.create(place, world.storage.read(trash))
@@ -280,7 +280,7 @@ def test_both_names_of_one_file_are_what_a_move_leaves_that_was_cut_off():
     world.check_restored()
 
 
-def test_a_file_that_is_nowhere_stops_the_restore_before_anything_moves():
+def test_missing_file_stops_the_restore_before_any_move():
     world = World()
     lost = moves_of(world.plan, world.storage)[1:3]
     world.storage.delete_many([trash for _, trash in lost])
@@ -345,7 +345,7 @@ def test_a_catalog_that_takes_no_snapshots_back():
     )
 
 
-def test_a_plan_that_was_begun_without_trash_cannot_be_taken_back():
+def test_started_plan_without_trash_is_not_restorable():
     world = World(trash=False)
     world.storage.delete_many([f"{LOCATION}/data/a"])
     with untouched(world), pytest.raises(SafetyError, match="1 file is neither in its trash nor in their places"):
@@ -368,7 +368,7 @@ def test_orphans_come_back_without_a_commit():
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_an_outcome_that_is_unknown_removes_nothing_and_another_try_completes_it(lands: bool):
+def test_unknown_outcome_removes_nothing_and_can_be_retried(lands: bool):
     world = World()
     world.catalog.follow(LANDS_BUT_IS_UNKNOWN if lands else IS_UNKNOWN)
     before = world.own_files()
@@ -383,7 +383,7 @@ def test_an_outcome_that_is_unknown_removes_nothing_and_another_try_completes_it
     world.check_restored()
 
 
-def test_a_tag_that_is_taken_stops_the_restore_before_anything_moves():
+def test_existing_tag_stops_the_restore_before_any_move():
     world = World()
     head = world.after.metadata.current_snapshot_id
     assert head is not None
@@ -396,7 +396,7 @@ def test_a_tag_that_is_taken_stops_the_restore_before_anything_moves():
         world.restore()
 
 
-def test_without_the_metadata_from_before_there_are_no_snapshots_to_restore():
+def test_missing_metadata_copy_stops_the_restore():
     world = World()
     world.storage.delete_many([f"{world.plan.directory}/before.json"])
     with untouched(world), pytest.raises(InvalidTableError, match=r"its copy of the table's metadata, .* is not there"):
@@ -450,7 +450,7 @@ def test_after_a_crash_at_any_call_another_restore_completes_it(when: str, trash
     assert deaths["OutcomeUnknownError"] > 0
 
 
-def test_once_the_trash_is_being_emptied_there_is_nothing_to_restore():
+def test_trash_being_emptied_is_not_restorable():
     world = World()
     world.storage.delete_many([f"{world.plan.directory}/{HEAD}"])
     with pytest.raises(NotFoundError, match="nothing to restore"):
@@ -459,7 +459,7 @@ def test_once_the_trash_is_being_emptied_there_is_nothing_to_restore():
         world.restore("run-1")
 
 
-def test_a_trash_that_is_emptied_while_files_move_stops_the_restore_before_its_commit():
+def test_trash_emptied_during_moves_stops_before_the_commit():
     world = World()
     moves = moves_of(world.plan, world.storage)
     half = [trash for _, trash in moves[len(moves) // 2 :]]
@@ -582,7 +582,7 @@ def test_a_dry_run_says_what_would_come_back_and_writes_nothing(trash: bool):
         plan_restore(world.load())
 
 
-def test_tags_keep_what_came_back_for_as_long_as_they_are_asked_to():
+def test_restored_tags_last_as_long_as_keep_for():
     world = World()
     # The age of a tag is that of its snapshot, which is old where it had expired.
     world.catalog.runtime.pass_ms(30 * DAY_MS)
@@ -635,7 +635,7 @@ def test_pyiceberg_reads_through_the_tags_what_it_read_before(tmp_path: Path, ki
 
 
 @pytest.mark.slow
-def test_schemas_and_specs_that_went_with_the_snapshots_come_back_with_them(tmp_path: Path):
+def test_schemas_and_specs_are_restored_with_their_snapshots(tmp_path: Path):
     lake = Lake(tmp_path)
     table = lake.filled(2, 1)
     table = commit(table, DeleteFiles(paths=frozenset(paths_of(table)))).table

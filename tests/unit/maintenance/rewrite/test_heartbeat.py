@@ -57,7 +57,7 @@ def living(table):
     return living_runs(table, table.catalog.runtime)
 
 
-def test_a_beat_says_whose_it_is_and_the_one_before_stays_for_a_round(table):
+def test_beat_names_its_run_and_keeps_the_previous_one(table):
     heartbeat, runtime = heartbeat_of(table), table.catalog.runtime
     began_ms = runtime.now_ms()
     for _ in range(3):
@@ -70,7 +70,7 @@ def test_a_beat_says_whose_it_is_and_the_one_before_stays_for_a_round(table):
     assert beats(table) == []
 
 
-def test_a_beat_that_another_process_has_written_under_the_id_of_the_run_stays(table):
+def test_beat_of_another_process_with_the_run_id_stays(table):
     """Of a run that was begun twice: the one that ends first does not take the other for dead."""
     other, heartbeat = heartbeat_of(table), heartbeat_of(table)
     other.beat()
@@ -89,7 +89,7 @@ def test_a_run_of_three_days_keeps_its_plan_and_is_known_to_live(table):
     assert table.storage.head(f"{table.metadata.location}/{PLAN}") is not None
 
 
-def test_a_run_that_beats_no_more_is_dead_after_a_day_and_all_of_it_goes(table):
+def test_run_without_beats_is_dead_after_a_day(table):
     table.storage.create(f"{table.metadata.location}/{PLAN}", b"plan")
     heartbeat_of(table).beat()
     table.catalog.runtime.pass_ms(DEAD_AFTER_MS)
@@ -100,7 +100,7 @@ def test_a_run_that_beats_no_more_is_dead_after_a_day_and_all_of_it_goes(table):
     assert beats(table) == []
 
 
-def test_what_has_no_beat_is_no_living_run_and_goes_by_the_age_of_its_files(table):
+def test_leftovers_without_a_beat_go_by_file_age(table):
     """As a version that knew no beats left it."""
     table.storage.create(f"{table.metadata.location}/{PLAN}", b"plan")
     assert living(table) == set()
@@ -109,7 +109,7 @@ def test_what_has_no_beat_is_no_living_run_and_goes_by_the_age_of_its_files(tabl
 
 
 @pytest.mark.parametrize("skew_ms", [-40 * DEAD_AFTER_MS, 40 * DEAD_AFTER_MS])
-def test_a_machine_whose_clock_is_wrong_neither_kills_a_run_nor_says_so(table, skew_ms):
+def test_skewed_clock_does_not_change_who_is_alive(table, skew_ms):
     """The age of a beat is that of its file by the store's clock."""
     runtime = table.catalog.runtime
     heartbeat_of(table).beat()
@@ -128,7 +128,7 @@ def test_a_machine_whose_clock_is_wrong_neither_kills_a_run_nor_says_so(table, s
     assert living(table) == {"run", "skewed"}
 
 
-def test_a_store_that_takes_no_beats_is_told_of_once_and_fails_nothing(table):
+def test_refused_beats_give_one_warning_and_no_error(table):
     def fail(operation, _):
         if operation == "create":
             raise UnavailableError("the store is away")
@@ -174,7 +174,7 @@ def test_the_beats_go_whatever_comes_of_the_run(table, error):
     assert beats(table) == []
 
 
-def test_a_run_whose_commit_may_land_yet_keeps_its_files_for_a_day(table):
+def test_run_of_unknown_outcome_keeps_its_files_for_a_day(table):
     with pytest.raises(OutcomeUnknownError), Heartbeat(table, "run", "compact", table.catalog.runtime, SILENT):
         raise OutcomeUnknownError("no answer")
     assert living(table) == {"run"}
@@ -232,7 +232,7 @@ def with_equality_deletes(lake: Lake) -> Table:
         (small_files, rewrite_manifests, False),
     ],
 )
-def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
+def test_job_is_alive_until_its_commit_and_names_its_files(
     fill: Callable[[Lake], Table], job: Callable[..., Any], is_pinned: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = fill(lake)

@@ -55,7 +55,7 @@ def test_the_number_of_files_is_that_of_icebergs_planner(input_bytes, files):
     assert expected_output_files(input_bytes, SIZES) == files
 
 
-def test_a_rest_is_not_spread_beyond_what_a_writer_puts_into_one_file():
+def test_remainder_does_not_exceed_the_write_limit_of_a_file():
     narrow = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1050)
     assert narrow.write_max_bytes == 1025
     assert expected_output_files(1024, narrow) == 1
@@ -73,7 +73,7 @@ def test_a_rest_is_not_spread_beyond_what_a_writer_puts_into_one_file():
         (104 * MIB, 52 * MIB + 5 * 1024),
     ],
 )
-def test_a_task_takes_what_makes_a_file_and_no_less_than_the_target(input_bytes, split_bytes):
+def test_task_takes_at_least_the_target_size(input_bytes, split_bytes):
     sizes = FileSizes(target_bytes=50 * MIB, min_bytes=5 * MIB, max_bytes=100 * MIB)
     assert input_split_bytes(input_bytes, sizes) == split_bytes
 
@@ -146,7 +146,7 @@ def copy(storage, source, target):
         written.write(read.read())
 
 
-def test_bytes_of_a_group_count_while_they_are_read_and_written_and_all_once_it_is_finished(tmp_path):
+def test_bytes_in_progress_are_estimates_until_finished(tmp_path):
     source, target = (tmp_path / "a").as_uri(), (tmp_path / "b").as_uri()
     (tmp_path / "a").write_bytes(bytes(1000))
     recorder = Recorder()

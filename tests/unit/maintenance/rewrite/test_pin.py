@@ -129,9 +129,7 @@ def test_the_tag_goes_whatever_comes_of_the_run(table, catalog, listener, error)
 
 @pytest.mark.parametrize("how", [IS_UNKNOWN, fails(UsageError("denied")), fails(SafetyError("no"))])
 @pytest.mark.parametrize("error", [None, JobFailedError("no")])
-def test_a_tag_that_cannot_be_dropped_is_a_warning_that_names_it_and_hides_no_error(
-    table, catalog, listener, how, error
-):
+def test_undroppable_tag_is_a_warning_and_hides_no_error(table, catalog, listener, how, error):
     def work():
         with held(table, listener) as name:
             catalog.follow(how)
@@ -189,7 +187,7 @@ def test_an_interrupt_while_the_tag_is_made_is_an_interrupt(table, catalog, list
 
 
 @pytest.mark.parametrize("error", [UsageError("403: no tags for you"), UnsupportedError("501: no tags here")])
-def test_a_catalog_that_refuses_tags_for_good_is_warned_of_and_the_run_goes_on(table, catalog, listener, error):
+def test_refused_tag_is_a_warning_and_the_run_goes_on(table, catalog, listener, error):
     """The tag is an aid."""
     catalog.follow(fails(error))
     with held(table, listener):
@@ -201,7 +199,7 @@ def test_a_catalog_that_refuses_tags_for_good_is_warned_of_and_the_run_goes_on(t
     assert error.message in warning
 
 
-def test_a_property_that_is_wrong_stops_the_run_before_it_has_begun(catalog, listener):
+def test_bad_retry_property_stops_the_run_before_it_begins(catalog, listener):
     table = add(memory_table(catalog), "a")
     wrong = replace(table.metadata, properties={"commit.retry.num-retries": "many"})
     with pytest.raises(PropertyError), held(replace(table, metadata=wrong), listener):
@@ -244,7 +242,7 @@ def test_a_tag_that_somebody_dropped_is_not_made_again(table, catalog, listener)
     assert tags(catalog) == set()
 
 
-def test_a_tag_that_cannot_be_renewed_is_told_of_once_and_tried_again(table, catalog, listener):
+def test_failed_tag_renewal_warns_once_and_is_retried(table, catalog, listener):
     heartbeat, hold = beating_and_held(table, listener)
     with hold as name:
         before = catalog.load(EVENTS).metadata.refs[name].max_ref_age_ms
@@ -257,7 +255,7 @@ def test_a_tag_that_cannot_be_renewed_is_told_of_once_and_tried_again(table, cat
         assert catalog.load(EVENTS).metadata.refs[name].max_ref_age_ms == before + TAG_AGE_MS // 2
 
 
-def test_tags_of_dead_runs_go_and_those_of_living_runs_and_of_others_stay(table, catalog, listener):
+def test_only_tags_of_dead_runs_are_dropped(table, catalog, listener):
     start_id = table.metadata.current_snapshot_id
     for name, age_ms in {"dead": 4 * HOUR_MS, "alive": 6 * HOUR_MS}.items():
         table = set_ref(table, f"{TAG_PREFIX}{name}", start_id, max_ref_age_ms=age_ms)
@@ -309,7 +307,7 @@ def test_a_codec_of_metadata_that_cannot_be_written(catalog, listener):
         pytest.fail("the block began")
 
 
-def test_the_codec_is_a_servers_business_where_that_writes_metadata(catalog, listener, monkeypatch):
+def test_metadata_codec_is_left_to_the_rest_server(catalog, listener, monkeypatch):
     """REST: the run was refused, although it writes no file of metadata."""
     table = with_codec(add(memory_table(catalog), "a"), "zstd")
 
@@ -377,14 +375,14 @@ def test_a_run_in_a_stopping_process_waits_some_seconds(table, catalog, listener
     assert len(warnings(listener)) == 1
 
 
-def test_a_table_that_wants_long_waits_gets_none_from_a_run_that_is_stopped(catalog, listener):
+def test_stopped_run_does_not_wait_for_long_retries(catalog, listener):
     table = add(memory_table(catalog, commit__retry__min_wait_ms="3600000", commit__retry__max_wait_ms="3600000"), "a")
     with pytest.raises(KeyboardInterrupt):
         ends_while(lambda catalog: catalog.follow(*[CONFLICTS] * 4), KeyboardInterrupt(), table, listener)
     assert sum(catalog.runtime.sleeps_ms) < 11_000
 
 
-def test_a_drop_that_waits_already_when_the_run_is_stopped_gives_up_soon(table, catalog, listener):
+def test_waiting_tag_drop_gives_up_soon_after_a_stop(table, catalog, listener):
     stop = threading.Event()
     interrupts = JobInterrupts(stop)
     runtime = interrupts.runtime(catalog.runtime)
@@ -399,7 +397,7 @@ def test_a_drop_that_waits_already_when_the_run_is_stopped_gives_up_soon(table, 
             interrupts.check()
 
 
-def test_the_tag_goes_though_the_run_is_stopped_while_its_drop_waits(table, catalog, listener):
+def test_tag_is_dropped_if_the_run_stops_during_the_drop(table, catalog, listener):
     stop = threading.Event()
     interrupts = JobInterrupts(stop)
     runtime = interrupts.runtime(catalog.runtime)

@@ -71,7 +71,7 @@ def test_what_did_not_land_is_undone_once(table: Any, error: Exception) -> None:
     assert undone == ["files"]
 
 
-def test_what_may_have_landed_is_not_undone_and_the_run_counts_as_alive(table: Any) -> None:
+def test_unknown_outcome_is_not_undone_and_the_run_is_alive(table: Any) -> None:
     undone: list[str] = []
     table.catalog.follow(*[IS_UNKNOWN] * 50)
     with pytest.raises(OutcomeUnknownError):
@@ -178,7 +178,8 @@ def test_an_error_of_a_task_is_its_groups_alone() -> None:
 
 
 @pytest.mark.parametrize("order", ["forwards", "backwards"])
-def test_a_task_that_ends_the_job_fails_its_group_alone_and_no_answer_is_asked_for_twice(order: str) -> None:
+def test_task_that_kills_the_job_fails_only_its_group(order: str) -> None:
+    """Groups with all their answers are not started again."""
     job = Job(order, kills=["b0"])
     answered = {one.group: one for one in in_one_job(GROUPS, job)}
     assert {name for name, one in answered.items() if one.errors} == {"b"}
@@ -204,7 +205,7 @@ def test_a_cluster_that_fails_is_not_asked_for_ever(says_which: bool) -> None:
     assert len(job.started) == (10 if says_which else 1)
 
 
-def test_threads_that_begin_nothing_more_after_an_error_leave_no_group_out() -> None:
+def test_group_is_answered_if_threads_stop_after_an_error() -> None:
     error = OptionError("o", given=1, expected="2")
 
     def run(payloads: Sequence[str]) -> Answers:
@@ -248,9 +249,7 @@ def test_a_compaction_that_cannot_plan_the_rest_anew(lake: Lake, monkeypatch: py
     assert lake.rows() == model
 
 
-def test_position_deletes_that_fail_after_the_conversion_make_the_run_partial(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failure_after_the_conversion_makes_the_run_partial(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = gone(made(lake), 1, 6)
     failing = failing_from(1, position_deletes.plan, UnavailableError("the store is away"))
     monkeypatch.setattr(position_deletes, "plan", failing)
@@ -264,9 +263,7 @@ def test_position_deletes_that_fail_after_the_conversion_make_the_run_partial(
     assert (deletes_of(after), ids_of(after)) == ([], [0, 2, 3, 4, 5, 7, 8, 9])
 
 
-def test_position_deletes_that_fail_and_nothing_was_converted_fail_the_run(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failure_without_a_conversion_fails_the_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(lake)
     monkeypatch.setattr(position_deletes, "plan", failing_from(1, position_deletes.plan, UnavailableError("away")))
     with pytest.raises(UnavailableError):
@@ -384,7 +381,7 @@ def test_a_second_refusal_of_an_unchanged_table():
     assert (len(job.plans), len(job.listener.warnings)) == (2, 1)
 
 
-def test_a_tag_that_the_job_holds_its_start_by_is_no_change_of_others():
+def test_own_start_tag_is_no_change_by_others():
     job = Replanned(*[REFUSED] * 9)
     add(job.table, "first")
     job.table, job.has_others = job.catalog.load(EVENTS), False
@@ -439,7 +436,7 @@ def test_a_process_that_is_abandoned_plans_nothing_more():
     assert (len(job.plans), job.listener.warnings, job.catalog.runtime.sleeps_ms) == (1, [], [])
 
 
-def test_a_limit_that_is_no_number_is_refused_before_the_first_plan():
+def test_bad_retry_limit_is_refused_before_the_first_plan():
     job = Replanned(num_retries="often")
     with pytest.raises(IcekeepError, match=r"commit\.retry\.num-retries"):
         job.run()

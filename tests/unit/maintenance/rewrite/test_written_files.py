@@ -129,7 +129,7 @@ def test_what_is_discarded_is_gone_with_its_name(table) -> None:
     assert table.storage.head(data(table, "a")) is None
 
 
-def test_the_name_stays_where_a_store_says_of_nothing_that_it_is_deleted(table) -> None:
+def test_name_stays_if_deletion_does_not_tell_what_existed(table) -> None:
     """As object stores do, whose bulk deletion does not tell what was there."""
     deleted = lambda _, locations: [DeleteOutcome(location, DeleteStatus.DELETED) for location in locations]  # noqa: E731
     with WrittenFiles(table, "run", SILENT) as written:

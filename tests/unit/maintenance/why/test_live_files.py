@@ -53,7 +53,7 @@ def appended(world, number, **more):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_live_file_is_told_with_who_added_it_and_all_that_reads_it(version):
+def test_live_file_has_its_commit_and_all_references(version):
     world = World(version, BY_MONTH)
     world.append(0, month=2)
     file, added = appended(world, 1, month=2)
@@ -79,7 +79,7 @@ def test_a_live_file_is_told_with_who_added_it_and_all_that_reads_it(version):
     assert {c.column: c.known for c in result.columns}["id"] == "1000000 to 1000004, 0 nulls of 5 rows"
 
 
-def test_every_kind_of_delete_that_reaches_a_file_is_told_and_no_other():
+def test_every_kind_of_delete_for_a_file_is_reported():
     world = World(2, BY_MONTH)
     world.append(0)
     world.append(1, month=3)
@@ -160,7 +160,7 @@ def test_a_file_that_a_rewrite_removed():
 
 
 @pytest.mark.parametrize("off_ms", [-1, 0])
-def test_the_moment_that_is_told_is_that_at_which_expiration_takes_the_file(off_ms):
+def test_reported_time_is_when_expiration_deletes_the_file(off_ms):
     world = World(2)
     world.append(0)
     path = data_files(world.table)[0].file_path
@@ -171,7 +171,7 @@ def test_the_moment_that_is_told_is_that_at_which_expiration_takes_the_file(off_
     assert (path in world.memory.files) is (off_ms < 0)
 
 
-def test_a_file_that_only_a_snapshot_on_no_branch_reads_is_told_so():
+def test_file_of_an_unreferenced_snapshot_is_retained():
     world = World(2)
     first = world.append(0).metadata.current_snapshot_id
     file, added = appended(world, 1)
@@ -205,7 +205,7 @@ def test_many_entries_are_looked_for_in_tasks_and_few_are_not():
         why(world.table, path, Engine(spark=no_spark, limits=Limits(folded_entries_count=0)))
 
 
-def test_each_manifest_is_read_once_however_many_snapshots_name_it():
+def test_each_manifest_is_read_once():
     world = World(2, commit__manifest_merge__enabled="false")
     for number in range(4):
         world.append(number)
@@ -221,7 +221,7 @@ def test_each_manifest_is_read_once_however_many_snapshots_name_it():
     assert sorted(map(manifests.count, {*manifests})) == [1, 1, 1, 2]
 
 
-def test_an_end_that_several_files_have_is_refused_and_some_of_them_named():
+def test_ambiguous_path_suffix_is_refused_with_examples():
     world = World(2)
     world.append(0, 1)
     files = data_files(world.table)
@@ -280,7 +280,7 @@ def test_metadata_files_are_told_with_their_place_in_the_log(world):
     assert told(world, hint).kind == "version hint"
 
 
-def test_statistics_are_told_with_the_snapshot_that_they_describe(world):
+def test_statistics_file_names_its_snapshot(world):
     table = world.table
     first, _, last = table.metadata.snapshots
     paths = [f"{table.metadata.location}/metadata/{name}" for name in ("a.stats", "b.parquet")]
@@ -363,13 +363,13 @@ def manifests_at(table, snapshot):
         ("s3://lake/wh/u/data/day=1/x.parquet", False),
     ],
 )
-def test_a_path_means_a_location_in_whatever_spelling_or_the_end_of_one(text, is_meant):
+def test_path_matches_any_spelling_or_a_suffix(text, is_meant):
     target = Target.of(text)
     assert target.among([S3]) == ([S3] if is_meant else [])
     assert target.chosen(target.among([S3, S3])) == (S3 if is_meant else None)
 
 
-def test_the_very_location_goes_before_another_of_its_path_and_before_an_end():
+def test_exact_location_wins_over_path_and_suffix():
     others = ["gs://lake/wh/t/data/day=1/x.parquet", "s3://bucket/x.parquet/x.parquet"]
     assert Target.of("s3a://lake/wh/t/data/day=1/x.parquet").chosen([*others, S3]) == S3
     of_path = ["s3://lake/wh/t/data/x", "s3://lake/other/wh/t/data/x"]
@@ -418,7 +418,7 @@ def days(number):
         (MetadataBuilder().commits(2).stage(at_ms=days(3)), {3}, SnapshotRetention(days(8) + 1)),
     ],
 )
-def test_a_file_is_kept_as_long_as_the_last_snapshot_that_reads_it(table, readers, expected):
+def test_file_is_kept_until_its_last_snapshot_expires(table, readers, expected):
     metadata, now_ms = table.build(), days(4)
     assert kept_until(metadata, OperatorRules(), frozenset(readers), now_ms) == expected
     if expected.until_ms is not None and expected.until_ms > now_ms:

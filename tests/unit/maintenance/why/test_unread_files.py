@@ -60,7 +60,7 @@ def test_a_file_whose_plan_waits_is_told_with_the_moment(world):
     assert told(world, manifest_list).kind == "manifest list"
 
 
-def test_a_file_that_left_the_table_and_is_still_there_is_garbage(world):
+def test_removed_file_that_still_exists_is_garbage(world):
     world.expire()
     assert told(world, A).state is FileState.GONE
     assert "its file is deleted" in told(world, A).answer
@@ -98,7 +98,7 @@ def test_an_orphan_is_told_with_the_moment_at_which_it_goes(world):
         ("db/events/metadata/x.metadata.json", FileState.ORPHAN, "refuses to go on because of it"),
     ],
 )
-def test_what_orphan_removal_leaves_alone_is_told_with_the_reason(world, name, state, says):
+def test_file_that_orphan_removal_keeps_has_a_reason(world, name, state, says):
     location = f"memory://lake/wh/{name}"
     world.memory.create(location, b"{}")
     world.pass_days(5)
@@ -159,7 +159,7 @@ def test_a_list_that_counts_other_files(world):
     assert why(table, C, no_spark, trust_manifest_list=True).unreadable_files == ()
 
 
-def test_a_file_that_left_the_table_is_not_garbage_where_not_all_can_be_read(world):
+def test_removed_file_is_undecided_if_metadata_is_unreadable(world):
     world.expire()
     world.memory.create(A, b"back")
     broken = manifests_of(add_one(world))[0].manifest_path
@@ -219,7 +219,7 @@ def test_files_of_living_runs_and_in_other_places(world):
     assert "--location memory://lake/elsewhere/d" in result.answer
 
 
-def test_a_file_that_lies_elsewhere_is_told_to_stay_when_nothing_reads_it(world):
+def test_file_outside_the_table_is_said_to_stay(world):
     imported = replace(data_file("x"), file_path="memory://lake/imported/x")
     add(world.table, imported)
     result = told(world, "imported/x")
@@ -227,7 +227,7 @@ def test_a_file_that_lies_elsewhere_is_told_to_stay_when_nothing_reads_it(world)
     assert "in no place of the table" in result.notes[0]
 
 
-def test_manifests_of_a_partition_spec_that_is_not_there_are_told(world):
+def test_manifests_of_a_missing_spec_are_unreadable(world):
     table = world.table
     other = replace(table.metadata.spec, spec_id=1)
     lacking = replace(table.metadata, partition_specs=(other,), default_spec_id=1)
@@ -259,7 +259,7 @@ def test_statistics_that_older_metadata_names_are_no_orphan(world):
     assert told(world, statistics).state is FileState.ORPHAN
 
 
-def test_a_table_whose_files_are_not_deleted_is_told_so_and_one_that_is_encrypted_refused(world):
+def test_gc_disabled_is_noted_and_encryption_refused(world):
     table = world.table
     kept = replace(table.metadata, properties={"gc.enabled": "false"})
     assert "gc.enabled=false" in why(replace(table, metadata=kept), A, no_spark).notes[-1]
