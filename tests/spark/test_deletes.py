@@ -232,9 +232,7 @@ def test_invalid_delete_file_is_refused_without_data_files(
             collected(planned)
 
 
-def test_stale_and_unmatched_deletes_are_ignored(
-    spark_session: SparkSession,
-) -> None:
+def test_stale_and_unmatched_deletes_are_ignored(spark_session: SparkSession) -> None:
     elsewhere = {"spec_id": 2, "partition": (0.5, 1)}
     old = [vector(4, "a", **elsewhere), positions("p", 4, referenced_data_file="a", **elsewhere)]
     lost = [vector(7, "gone", **elsewhere), vector(8, "gone", 50), positions("q", 7, referenced_data_file="gone")]

@@ -297,9 +297,7 @@ def test_snapshot_summary_has_the_spark_application_id(spark_session: SparkSessi
     assert summary["icekeep.run-id"].startswith("compact-")
 
 
-def test_thread_without_active_session_takes_the_running_one(
-    spark_session: SparkSession,
-) -> None:
+def test_thread_without_active_session_takes_the_running_one(spark_session: SparkSession) -> None:
     """Spark's active session is one of a thread; an application that compacts in a pool has its own settings."""
     time_zone = spark_session.conf.get("spark.sql.session.timeZone")
     assert time_zone

@@ -636,7 +636,7 @@ def test_tables_of_ordinary_partitions_are_planned_as_before(lake: Lake, spark_s
 
 
 @pytest.mark.usefixtures("few_files")
-def test_filter_without_files_in_a_crowded_partition(lake: Lake, in_tasks: Engine) -> None:
+def test_filter_that_matches_no_crowded_file_plans_nothing(lake: Lake, in_tasks: Engine) -> None:
     table = lake.create(partition_by=())
     for number in range(2):
         table = append(table, [events(number * 9 + n, 5) for n in range(9)])

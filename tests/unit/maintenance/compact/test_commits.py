@@ -533,8 +533,8 @@ def test_unknown_outcome_stops_partial_progress(table, catalog):
     assert "new-0" in new_files(catalog)
 
 
-def test_interrupt_between_batches_keeps_landed_files(table, catalog):
-    """Groups that wait for a commit are discarded, and groups that landed stay."""
+def test_interrupt_between_batches_discards_waiting_groups(table, catalog):
+    """A finished group that waits for its commit is removed; the table stays as it was."""
     run = Run(table, "ab", "cd", "ef", **PARTIAL, partial_progress__max_commits=2)
 
     def until_interrupted():

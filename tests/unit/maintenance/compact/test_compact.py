@@ -81,7 +81,7 @@ def in_memory(name: str, columns: tuple[NestedField, ...], partition_by: str, *r
     return append(table, [table_of(table.schema, list(rows)) for _ in range(2)])
 
 
-def test_sql_keywords_as_column_names() -> None:
+def test_sql_keywords_are_allowed_as_column_names() -> None:
     """A table whose columns and values are SQL keywords is compacted together with its deletes."""
     columns = (column(1, "order", LONG), column(2, "from", STRING), column(3, "group", STRING), column(4, "is", STRING))
     rows = [{"order": n, "from": f"f{n}", "group": "by" if n % 2 else "in", "is": None} for n in range(6)]

@@ -402,7 +402,7 @@ def test_a_second_run_does_nothing(sizes, min_input_files):
 
 
 @for_each(("count", "parts", "expected"), [(5, 1, 4), (6, 1, 4), (6, 2, 4), (10, 1, 7), (10, 7, 7)])
-def test_files_just_below_min_size_are_split_to_fewer(count, parts, expected):
+def test_files_just_below_min_size_become_fewer(count, parts, expected):
     # Two of them are more than a writer puts into one file: as many were written as had been read, by every run.
     (group,) = planned(in_row_groups(*[(720, parts)] * count))
     assert group.expected_files_count == expected

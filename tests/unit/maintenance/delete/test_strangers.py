@@ -427,8 +427,8 @@ def test_old_metadata_outside_the_location_is_reported_once(lake, is_named, capl
     assert (len(kept), len(told)) == ((2, 0) if is_named else (5, 1))
 
 
-def test_tables_of_another_catalog_in_one_database_count(lake, monkeypatch):
-    """They are neighbours too: two catalogs in one SQL database share its tables."""
+def test_tables_of_another_catalog_are_neighbours(lake, monkeypatch):
+    """Two catalogs in one SQL database may have tables in the same place."""
     victim = lake.table("victim", "a")
     other = lake.opened("other")
     other.create_namespace(("db",))

@@ -547,7 +547,7 @@ def test_stale_catalog_answer_does_not_forget_a_purge(monkeypatch):
 
 
 @pytest.mark.slow
-def test_waiting_orphans_are_purged_with_their_table():
+def test_waiting_orphans_are_purged_after_another_restore():
     world = ExpiredWorld()
     world.leave("x", "y", "z")
     world.remove_orphans(options={"grace": "9d"}, trash=0)

@@ -374,7 +374,8 @@ def history():
     return commit(table, RewriteFiles(removed=entries_of(table, "a"), added=files("a2"), schema_id=0)).table
 
 
-def test_file_counts_for_each_reference_that_holds_it():
+def test_file_is_counted_for_each_reference_holding_it():
+    """A file that one reference alone holds would go with it, and is counted so."""
     found = check(history())
     assert (found["t1"].files_count, found["t1"].only_files_count) == (1, 0)
     assert (found["side"].snapshots_count, found["side"].only_files_count) == (3, 1)

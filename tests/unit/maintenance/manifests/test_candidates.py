@@ -308,7 +308,7 @@ def test_a_text_that_is_no_filter_is_refused(where: str):
 
 @given(st.lists(manifest_files(), max_size=5), st.integers(0, 2**40))
 def test_filter_and_its_negation_partition_the_manifests(rows: list[ManifestFile], limit: int):
-    """Manifests whose count is unknown match neither."""
+    """A manifest with an unknown count of live files matches no filter on that count."""
     small = manifests_that_match(f"manifest_length < {limit}", rows, metadata(), NOW_MS)
     large = manifests_that_match(f"NOT manifest_length < {limit}", rows, metadata(), NOW_MS)
     assert small == [row for row in rows if row.manifest_length < limit]

@@ -135,7 +135,7 @@ def test_metadata_that_was_cut_off_leads_nowhere_once_it_is_old(store, zip_it):
 @pytest.mark.parametrize(
     "data", [b"\x04\x22\x4d\x18", b"[]", b"{}", b"{x", b"\x1f\x8b\xff\xff", b"nonsense", b'{"table-uuid": 7}']
 )
-def test_metadata_in_an_unknown_codec_is_foreign(store, data):
+def test_unreadable_metadata_is_foreign(store, data):
     """Another codec, for example: whoever wrote it may read it."""
     assert store.sorts("a.metadata.json", data) is Sort.FOREIGN
 
