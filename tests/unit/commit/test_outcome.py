@@ -518,7 +518,7 @@ def test_rewrite_conflicts_with_newly_assigned_row_ids():
         commit(table, change, runtime=table.catalog.runtime)
 
 
-def test_kept_manifest_with_new_row_ids_is_rewritten():
+def test_removed_file_given_row_id_since_read_is_a_conflict():
     """A file that got a row id since it was read makes the retried rewrite a conflict."""
     catalog = MemoryCatalog()
     table = swap(add(memory_table(catalog), "a", "b"), UpgradeFormatVersion(3))

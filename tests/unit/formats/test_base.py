@@ -564,7 +564,7 @@ FIELD = [pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})]
 
 @pytest.mark.process
 @pytest.mark.parametrize("row_group_rows", [2**20, pytest.param(64 * 2**20, marks=pytest.mark.nightly)])
-def test_rewrite_of_file_larger_than_memory(tmp_path, row_group_rows):
+def test_file_larger_than_memory_is_rewritten(tmp_path, row_group_rows):
     rows = pa.table([pa.array(range(2**20), pa.int64())], schema=pa.schema(FIELD))
     whole = pa.concat_tables([rows] * 64)
     assert whole.nbytes == 512 * MIB

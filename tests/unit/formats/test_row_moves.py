@@ -286,7 +286,7 @@ def range_tasks(task, points):
 @pytest.mark.slow
 @cases(25)
 @given(histories(), st.lists(st.integers(0, 20), max_size=3), st.sampled_from([1, 2**29]), st.integers(0, 8))
-def test_unsorted_rows_are_found_by_pieces_read(history, cuts, target, share):
+def test_rows_in_order_are_found_by_pieces_read(history, cuts, target, share):
     storage, files = history
     deletes, whole = deleting(storage, files)
     pieces = [part for piece in whole for part in cut(storage, piece, cuts)]

@@ -288,7 +288,7 @@ def test_the_least_numbers_that_have_a_partition_are_taken():
     assert [values for values, _ in parts] == [(-(2**31) + 8,), (2**31 - 8,)]
 
 
-def test_inapplicable_transform_is_refused_for_any_rows():
+def test_split_refuses_inapplicable_transform_for_any_rows():
     schema = schema_of(column(1, "ratio", DOUBLE))
     spec = spec_of((1, parse_transform("day")))
     for value in (None, 1.5):

@@ -153,8 +153,8 @@ def test_a_file_that_a_rollback_revived_was_not_converted(table):
     refused(later, change, "/b', which equality deletes reach")
 
 
-def test_data_file_may_go_only_while_its_rows_are_deleted(table):
-    """A file that was read may go unless positions of it were deleted since."""
+def test_removed_file_conflicts_only_if_given_positions(table):
+    """A file that was read may go, unless the conversion has position deletes for it."""
     change = conversion(table, of_one("p", "a"))
     without_b = run(table, DeleteFiles(paths=frozenset({path_of("b")}))).table
     assert live(run(without_b, change).table) == {"a": 1, "c": 1, "p": 1}
@@ -173,7 +173,7 @@ def test_a_path_that_was_removed_and_added_again_is_another_file(table):
     refused(table, change, "/a', which equality deletes reach")
 
 
-def test_concurrent_position_deletes_are_ignored_in_v2(table):
+def test_removed_position_deletes_do_not_matter_in_v2(table):
     """The new deletes have every row that goes, so nothing rests on other deletes."""
     table = add_deletes(table, of_one("q", "a"))
     change = conversion(table, of_one("p", "a"))

@@ -229,7 +229,7 @@ def test_wrong_page_metadata_is_refused_and_kept(storage, monkeypatch, fault):
     assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) == 1
 
 
-def test_every_visible_changed_byte_is_refused(storage, tables):
+def test_visible_changed_byte_of_spliced_file_is_refused(storage, tables):
     """Proved as it was written, then one byte after the other is changed and it is proved again."""
     proofs, check = [], PageProof.check
 
