@@ -315,7 +315,7 @@ def test_starting_number_is_ignored_without_added_files(catalog):
 
 
 @pytest.mark.parametrize("value", [float("nan"), -0.0, 1.5, None])
-def test_nan_and_infinite_partitions_are_told_apart(catalog, value):
+def test_nan_and_infinite_partitions_are_distinct(catalog, value):
     table = add(
         memory_table(catalog, spec=BY_SCORE), data_file("a", partition=(value,)), data_file("b", partition=(7.0,))
     )

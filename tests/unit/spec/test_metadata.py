@@ -362,7 +362,7 @@ def test_the_head_of_a_packed_file_is_its_text_as_far_as_it_goes():
 @pytest.mark.slow
 @for_each("location", ["s3://b/v1.gz.metadata.json", "s3://b/v1.zstd.metadata.json"])
 @for_each("data", [b"", b"\x00\x00\x00", b"<html>"])
-def test_misnamed_compressed_file_is_no_metadata(data, location):
+def test_misnamed_compressed_file_is_refused(data, location):
     with pytest.raises(InvalidTableError):
         parse_metadata(data, location)
 

@@ -255,7 +255,7 @@ def test_a_vector_takes_the_place_of_the_one_that_it_removes(newer):
 
 
 def test_positions_from_before_upgrade_are_a_conflict(catalog):
-    """A vector stands for all older positions, so one made without them is refused."""
+    """A vector replaces all older positions, so one made without them is refused."""
     start = add(memory_table(catalog), "a")
     table = add_deletes(start, position_deletes("p", "a"), named=("a",))
     table = swap(table, UpgradeFormatVersion(3))

@@ -402,7 +402,7 @@ def refused(where: str, *parts: PartitionField) -> str:
 
 
 @pytest.mark.parametrize("transform", [Void(), UnknownTransform("zorder")])
-def test_uninformative_partition_field_is_no_filter(transform: Transform):
+def test_uninformative_partition_field_is_refused(transform: Transform):
     assert refused("{} = 3", part("p", transform)) == (
         f"it is a partition field, {transform} of column 'ts'; filter on that column"
     )
