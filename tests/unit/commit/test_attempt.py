@@ -85,7 +85,7 @@ def test_a_size_that_is_none_is_refused(text):
         manifest_target_bytes(table.metadata)
 
 
-def test_many_entries_become_several_manifests_and_each_file_is_in_one(catalog):
+def test_entries_split_into_manifests_of_target_size(catalog):
     properties = {"commit.manifest.target-size-bytes": "40000", "write.manifest.compression-codec": "uncompressed"}
     table = memory_table(catalog, **properties)
     names = [f"{number:01000d}" for number in range(200)]
@@ -161,7 +161,8 @@ def test_time_rises_even_if_the_clock_does_not(catalog, back_ms):
     assert add(table, "c").metadata.current_snapshot.timestamp_ms == START_MS + 5
 
 
-def test_a_snapshot_is_younger_than_its_parent_whatever_last_updated_says(catalog):
+def test_snapshot_is_younger_than_its_parent(catalog):
+    """The timestamp follows that of the parent snapshot, though last-updated-ms is lower."""
     table = add(memory_table(catalog), "a")
     parent = msgspec.structs.replace(table.metadata.current_snapshot, timestamp_ms=START_MS + 30_000)
     ahead = msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, snapshots=(parent,)))
@@ -207,7 +208,7 @@ def test_a_tag_cannot_be_committed_to_and_a_branch_must_be_there(catalog):
     assert stored(catalog) == before
 
 
-def test_the_list_holds_the_manifests_in_the_order_in_which_they_were_given(catalog):
+def test_manifest_list_keeps_given_order(catalog):
     table = memory_table(catalog)
     attempt = attempt_on(table)
     manifests = [m for name in "bca" for m in attempt.write_manifests(name, added(name), 0)]
@@ -248,7 +249,7 @@ def test_manifests_and_lists_are_compressed_as_the_table_wants(catalog, codec, n
     assert live(table) == {"a": 1}
 
 
-def test_a_codec_that_cannot_be_written_is_refused_and_nothing_is_left(catalog):
+def test_unsupported_codec_is_refused_and_leaves_no_files(catalog):
     table = memory_table(catalog, **{"write.manifest.compression-codec": "brotli"})
     before = stored(catalog)
     with pytest.raises(UsageError, match=r"'write.manifest.compression-codec' is 'brotli'; set 'gzip', "):
@@ -263,7 +264,8 @@ def test_metadata_goes_where_the_table_wants_it(catalog):
         assert location.startswith("memory://lake/elsewhere/")
 
 
-def test_totals_go_on_from_a_parent_but_not_from_one_that_says_nothing(catalog):
+def test_totals_need_a_parent_summary(catalog):
+    """Totals continue those of the parent, and are left out where the parent has no summary."""
     table = add(memory_table(catalog), "a", "b")
     assert add(table, "c").metadata.current_snapshot.summary["total-data-files"] == "3"
     silent = msgspec.structs.replace(table.metadata.current_snapshot, summary=None)
@@ -278,7 +280,7 @@ def test_partitions_survive_the_way_into_a_manifest_and_back(catalog):
     assert [entry.data_file.partition for entry in entries_of(table)] == [("x",), (None,)]
 
 
-def test_sequence_numbers_only_grow_over_conflicts_and_expiration(catalog):
+def test_sequence_numbers_only_grow(catalog):
     table = add(memory_table(catalog), "a")
     catalog.follow(CONFLICTS, after(lambda: add(table, "theirs")))
     second = run(table, AppendFiles(files=files("b"))).table
@@ -350,7 +352,8 @@ def records(table, manifest):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_values_of_an_unknown_transform_stay_when_other_files_of_their_manifest_go(version):
+def test_unknown_transform_values_survive_manifest_rewrite(version):
+    """Partition values of an unknown transform stay when other files of the manifest are deleted."""
     table = of_unknown_transform(changed_manifest(table_of(version), stored_as_bytes))
     before = {r["data_file"]["file_path"]: r for m in manifests_of(table) for r in records(table, m)}
     done = run(table, DeleteFiles(paths=frozenset({next(p for p in before if "/b" in p)}))).table
@@ -372,7 +375,7 @@ def test_values_of_an_unknown_transform_stay_when_other_files_of_their_manifest_
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_fields_that_are_not_known_stay_when_files_of_their_manifest_go(version):
+def test_unknown_fields_survive_manifest_rewrite(version):
     table = changed_manifest(table_of(version), with_another_field)
     paths = [r["data_file"]["file_path"] for m in manifests_of(table) for r in records(table, m)]
     done = run(table, DeleteFiles(paths=frozenset(p for p in paths if "/b" in p))).table
@@ -463,7 +466,8 @@ def test_what_the_snapshot_names_stays_and_the_rest_goes(table, snapshot):
     assert stored(table.catalog) == before | {f"{AT}/of-somebody-else.avro"}
 
 
-def test_nothing_is_removed_where_the_snapshot_is_not_there_to_say_what_it_names(table, snapshot):
+def test_cleanup_without_snapshot_removes_nothing(table, snapshot):
+    """Without the snapshot nothing says which files it names, so none is removed."""
     storage = HookedStorage(table.storage)
     remove_unused(written(table, storage, snapshot), None)
     assert storage.fired["delete_many"] == 0

@@ -82,7 +82,7 @@ def test_history_is_newest_first_without_the_start(table):
     assert len(since(twice, None).snapshots) == 3
 
 
-def test_only_what_came_later_was_added_and_compaction_adds_nothing(table):
+def test_added_data_excludes_compaction(table):
     later = add(add(table, with_ids("c", 1, 10)), with_ids("d", 1, 10, ("y",)))
     later = replaced(later, "a", "a2")
     assert names(since(later, table).changed_files(ADDED_DATA)) == ["c", "d"]
@@ -106,7 +106,7 @@ def test_overwrites_and_deletes_remove_and_overwrites_add(table):
     assert names(since(overwritten, table).changed_files(REMOVED_DATA)) == ["a"]
 
 
-def test_delete_files_match_by_partition_not_by_the_rows_that_their_bounds_tell_of(table):
+def test_delete_files_match_by_partition_not_bounds(table):
     by_id = equality_deletes("e", 1, partition=("x",), lower_bounds={1: value_to_bytes(LONG, 99)})
     later = add_deletes(table, by_id, position_deletes("p", "b", partition=("y",)), named=("b",))
     assert names(since(later, table).changed_files(ADDED_DELETES)) == ["e", "p"]
@@ -122,7 +122,7 @@ def test_delete_files_match_by_partition_not_by_the_rows_that_their_bounds_tell_
         (STRING, None, "", "key is null"),
     ],
 )
-def test_partitions_of_a_uuid_and_of_null_are_judged_by_their_value(type_, value, other, where):
+def test_uuid_and_null_partitions_match_by_value(type_, value, other, where):
     schema = Schema(fields=(*COLUMNS.fields[:1], NestedField(field_id=9, name="key", type=type_)))
     start = add(
         memory_table(schema=schema, spec=build_spec(schema, [("key", "identity", None)])), data_file("a", 1, (value,))
@@ -140,7 +140,7 @@ def test_partitions_of_a_uuid_and_of_null_are_judged_by_their_value(type_, value
             since(now, start).check_none(change, rows(now, where))
 
 
-def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
+def test_snapshot_without_summary_may_have_done_anything(table):
     later = add(table, with_ids("c", 1, 10))
     head = later.metadata.current_snapshot
     metadata = replace(later.metadata, snapshots=tuple(replace(s, summary=None) for s in later.metadata.snapshots))
@@ -185,7 +185,7 @@ def test_each_check_names_the_file_that_is_in_the_way(table):
             since(later, table).check_none(change, match)
 
 
-def test_new_deletes_of_a_file_are_those_that_reach_it_and_are_newer_than_the_start(table):
+def test_new_deletes_are_those_newer_than_start(table):
     known = add_deletes(table, position_deletes("p1", "a", partition=("x",)), named=("a",))
     later = add_deletes(known, position_deletes("p2", "b", partition=("y",)), named=("b",))
 
@@ -202,7 +202,7 @@ def test_new_deletes_of_a_file_are_those_that_reach_it_and_are_newer_than_the_st
     assert live(later) == {"a": 1, "b": 1, "p1": 1, "p2": 1}
 
 
-def test_deletes_that_a_rollback_took_away_make_the_start_unknown(table):
+def test_deletes_lost_by_rollback_make_start_unknown(table):
     start = add_deletes(table, position_deletes("p1", "a", partition=("x",)), named=("a",))
     back = set_ref(start, "main", table.metadata.current_snapshot_id, "branch")
     with pytest.raises(ConflictError, match="is not known"):
@@ -258,7 +258,7 @@ def test_what_a_commit_may_change_is_not_in_the_digest():
 
 
 @given(st.lists(st.tuples(st.sampled_from("mno"), st.text(min_size=1)), unique_by=lambda pair: pair[1], max_size=20))
-def test_a_stored_set_gives_back_what_was_read_from_each_manifest(pairs):
+def test_stored_set_round_trips_per_manifest(pairs):
     storage, pairs = MemoryStorage(), sorted(pairs)
     stored = store_file_set([ReadFile(entry(name), manifest) for manifest, name in pairs], storage, AT)
     assert (stored.files_count, stored.records_count) == (len(pairs), 7 * len(pairs))

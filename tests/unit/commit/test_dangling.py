@@ -114,7 +114,7 @@ def test_partitions_of_an_unknown_transform_are_in_no_order(catalog):
     assert 206 not in {found.fault_id for found in check(table).faults}
 
 
-def test_deletes_of_a_partition_go_with_the_last_data_file_that_they_reach(catalog):
+def test_partition_deletes_go_with_last_reached_file(catalog):
     table = add_deletes(parted(catalog), equality_deletes("ex", **X), equality_deletes("ey", **Y))
     half = run(table, rewrite(table, "x1")).table
     assert live(half) == {"x1+": 1, "x2": 1, "y1": 1, "ex": 1, "ey": 1}
@@ -130,7 +130,8 @@ def test_what_is_not_asked_for_stays(catalog):
     assert live(run(table, rewrite(table, "x1", "x2", remove_dangling=False)).table)["ex"] == 1
 
 
-def test_position_deletes_as_old_as_a_new_file_stay_and_older_ones_go(catalog):
+def test_position_deletes_of_equal_number_stay(catalog):
+    """Position deletes as old as a new file may be for it and stay; older ones go."""
     table = add_deletes(parted(catalog), position_deletes("p4", "x1", "x2", **X), named=("x1", "x2"))
     at_start = run(table, rewrite(table, "x1", "x2")).table
     # The new files have the number of the start, which is that of the delete file: for all that numbers tell it may be theirs.
@@ -139,7 +140,7 @@ def test_position_deletes_as_old_as_a_new_file_stay_and_older_ones_go(catalog):
     assert live(later) == {"x1++": 1, "x2++": 1, "y1": 1}
 
 
-def test_a_global_equality_delete_stays_while_any_file_of_any_spec_is_older(catalog):
+def test_global_delete_stays_for_older_file_of_any_spec(catalog):
     """Iceberg takes it for dangling where its own spec holds no data file, and the rows are back."""
     table = add_deletes(parted(catalog), equality_deletes("everywhere", spec_id=1))
     most = run(table, rewrite(table, "x1", "x2")).table
@@ -147,7 +148,8 @@ def test_a_global_equality_delete_stays_while_any_file_of_any_spec_is_older(cata
     assert "everywhere" not in live(run(most, rewrite(most, "y1")).table)
 
 
-def test_vectors_go_with_their_file_and_also_where_it_went_before(catalog):
+def test_vectors_go_with_their_data_file(catalog):
+    """Vectors go with their data file, and also where another writer removed the file before."""
     table = add(memory_table(catalog, format_version=3), "a", "b", "c")
     table = add_deletes(table, deletion_vector("v", "a", 4), deletion_vector("v", "b", 44))
     # A writer that takes the data file out and leaves the vector.
@@ -175,7 +177,7 @@ class DropsDataFile:
         return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)
 
 
-def test_a_change_that_only_removes_dangling_deletes_is_a_commit_where_there_are_any(catalog):
+def test_removing_only_dangling_deletes_is_a_commit(catalog):
     table = parted(catalog)
     table = add_deletes(table, equality_deletes("ex", **X), equality_deletes("ez", partition=("z",)))
     before = len(catalog.swaps)
@@ -204,7 +206,7 @@ def test_unpartitioned_tables_too(catalog):
     assert live(done) == {"a+": 1, "b+": 1, "c": 1}
 
 
-def test_a_data_file_that_others_add_in_the_middle_keeps_what_reaches_it(catalog):
+def test_file_added_by_others_keeps_its_deletes(catalog):
     """The removal is decided on the base that it is committed to (nimtable/iceberg-compaction #163)."""
     table = add_deletes(parted(catalog), equality_deletes("ex", **X))
 
@@ -236,7 +238,8 @@ def opened(catalog):
     return opened
 
 
-def test_manifests_of_other_partitions_and_of_newer_files_are_not_opened(catalog, opened):
+def test_manifests_that_cannot_matter_are_not_opened(catalog, opened):
+    """Manifests of other partitions, and of files newer than the deletes, are not opened."""
     table = add_deletes(parted(catalog), equality_deletes("ex", **X))
     table = add(table, data_file("x9", partition=("x",)))
     by_number = {m.min_sequence_number: m.manifest_path for m in manifests_of(table)}
@@ -276,7 +279,8 @@ def rewrite_nothing(table):
     return RewriteFiles(removed=(), added=(), schema_id=0, remove_dangling=True)
 
 
-def test_what_was_asked_of_a_manifest_is_asked_again_for_the_partitions_of_new_deletes(catalog):
+def test_new_delete_partitions_are_looked_up_again(catalog):
+    """A retry asks a manifest again where new deletes are in partitions that it was not asked about."""
     table = memory_table(catalog, spec=BY_KIND)
     table = add(table, data_file("x1", partition=("x",)), data_file("y1", partition=("y",)))
     table = add_deletes(table, equality_deletes("ex", **X))
@@ -303,7 +307,7 @@ def test_a_second_attempt_opens_only_what_is_new(catalog, opened):
     assert seen == {1: 1, 2: 1, 3: 0, 4: 1}
 
 
-def test_the_starting_number_does_not_count_where_nothing_is_added(catalog):
+def test_starting_number_is_ignored_without_added_files(catalog):
     table = add_deletes(parted(catalog), equality_deletes("everywhere", spec_id=1))
     table = add(table, data_file("x9", partition=("x",)))
     emptied = run(table, rewrite(table, "x1", "x2", "y1", added=(), data_sequence_number=3)).table
@@ -311,7 +315,7 @@ def test_the_starting_number_does_not_count_where_nothing_is_added(catalog):
 
 
 @pytest.mark.parametrize("value", [float("nan"), -0.0, 1.5, None])
-def test_partitions_of_numbers_that_are_not_ordinary_are_told_apart(catalog, value):
+def test_nan_and_infinite_partitions_are_distinct(catalog, value):
     table = add(
         memory_table(catalog, spec=BY_SCORE), data_file("a", partition=(value,)), data_file("b", partition=(7.0,))
     )
@@ -374,7 +378,8 @@ def _reaches_by_numbers(delete, data, specs):
 
 @pytest.mark.slow
 @given(st.sampled_from([2, 3]), st.lists(_ACTS, max_size=8), st.data())
-def test_no_live_data_file_loses_a_delete_and_none_that_reaches_nothing_is_left(version, acts, draw):
+def test_only_dangling_deletes_are_removed(version, acts, draw):
+    """No live data file loses a delete that reaches it, and no delete that reaches nothing is left."""
     table = _built(version, acts)
     data, deletes = _split(table)
     names = [e.data_file.file_path.rsplit("/", 1)[-1] for e in data]
@@ -417,7 +422,7 @@ def only_range(manifest, metadata):
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS)
-def test_what_lies_between_the_bounds_may_be_there_and_nothing_else(values, asked):
+def test_may_hold_is_true_between_bounds_only(values, asked):
     known = sorted(value for value in values if value is not None)
     expected = None in values if asked is None else bool(known) and known[0] <= asked <= known[-1]
     assert ranges(values).may_hold(asked) is expected
@@ -450,7 +455,7 @@ def test_without_summaries_all_may_be_there():
     assert ranges(["b"], partitions=None).may_hold("a")
 
 
-def test_bounds_that_are_left_out_or_cannot_be_read_bound_nothing():
+def test_missing_or_unreadable_bounds_bound_nothing():
     for lower, upper in ((None, b"c"), (b"a", None), (b"\xff", b"\xff")):
         found = ranges(["b"], partitions=(FieldSummary(contains_null=True, lower_bound=lower, upper_bound=upper),))
         assert found.may_hold("b")
@@ -476,7 +481,7 @@ def test_manifests_that_may_hold_a_partition_are_opened(values, asked, least, is
     assert PossibleManifests(scopes, table.metadata).holds_reached_files(manifest) is expected
 
 
-def test_a_table_without_partitions_has_one_that_may_be_asked_for():
+def test_unpartitioned_table_has_one_partition():
     table = add(memory_table(MemoryCatalog()), "a")
     possible = PossibleManifests(DeleteScopes(partitions={(0, ()): 1}), table.metadata)
     assert possible.holds_reached_files(manifests_of(table)[0])
@@ -573,7 +578,8 @@ CHANGES: dict[str, Callable[[Table], Any]] = {
 
 @for_each("name", ["x1", "px", "ex"])
 @for_each("kind", CHANGES)
-def test_what_only_the_list_calls_empty_is_read_before_it_is_dropped(kind, name):
+def test_manifest_listed_as_empty_is_read_before_dropping(kind, name):
+    """A manifest that only its list calls empty is read, and a wrong count stops the commit."""
     table = parted_by_kind()
     change = CHANGES[kind](table)
     table = without_totals(lie(table.catalog.load(EVENTS), name, **NO_COUNTS))
@@ -606,7 +612,7 @@ def test_manifests_that_are_empty_are_dropped_still():
 
 @for_each("drops", [True, False])
 @for_each("lies", [{"min_sequence_number": 9}, {"partitions": None}, {"min_sequence_number": 9, "sequence_number": 9}])
-def test_a_delete_file_stays_whatever_the_list_says_of_the_data_that_it_reaches(lies, drops):
+def test_delete_stays_despite_wrong_list_of_data(lies, drops):
     """apache/iceberg #10962: delete files that are still required must not go."""
     summary = {"contains_null": False, "contains_nan": False, "lower_bound": b"q", "upper_bound": b"r"}
     row = {**lies, "partitions": [summary]}
@@ -624,7 +630,8 @@ def test_a_delete_file_stays_whatever_the_list_says_of_the_data_that_it_reaches(
 
 
 @for_each("drops", [True, False])
-def test_global_deletes_stay_while_an_older_data_file_is_there_whatever_the_list_says(drops):
+def test_global_delete_stays_despite_wrong_list(drops):
+    """A wrong minimum sequence number in the list does not drop deletes that reach an older file."""
     table = add_deletes(add(add(memory_table(), "a"), "b"), equality_deletes("e"))
     table = run(table, rewrite_manifests(table, chosen=lambda m: m.content is ManifestContent.DATA, each=1)).table
     table = lie(lie(table, "a", min_sequence_number=9), "b", min_sequence_number=9)
@@ -670,7 +677,7 @@ def test_no_conversion_past_a_data_file_with_a_wrong_number():
         run(table, change)
 
 
-def test_a_pick_reads_delete_manifests_that_the_list_says_add_nothing():
+def test_pick_reads_delete_manifests_despite_wrong_counts():
     table = parted_by_kind()
     both = RowDelta(
         added=(data_file("n", **X),),
@@ -708,7 +715,7 @@ def test_conflicts_are_found_whatever_partition_summaries_say(added):
 
 
 @for_each("rows", [0, 9, 11])
-def test_row_ids_are_not_given_out_by_counts_that_the_list_has_wrong(rows):
+def test_row_ids_are_not_assigned_by_wrong_counts(rows):
     table = add(add(memory_table(), "a"), "b")
     table = swap(lie(table, "a", added_rows_count=rows), UpgradeFormatVersion(3))
     with pytest.raises(InvalidTableError, match=f"holds 10 live rows, .* says {rows}, .* --fault 205`"):
@@ -732,7 +739,7 @@ def test_a_file_that_is_newer_than_the_table_is_not_made_older(name):
         run(table, rewrite)
 
 
-def test_a_vector_that_is_older_than_its_data_file_goes_where_the_file_is_given_one():
+def test_conversion_replaces_vector_older_than_its_file():
     table = add(memory_table(MemoryCatalog(), format_version=3), "a")
     table = add_deletes(add_deletes(table, deletion_vector("v", "a")), equality_deletes("e"))
     table = lie(table, "v", sequence_number=0)

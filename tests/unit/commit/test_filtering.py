@@ -57,7 +57,7 @@ def opened(catalog):
     return start
 
 
-def test_the_next_attempt_opens_no_manifest_that_the_last_one_filtered(catalog, opened):
+def test_retry_does_not_reopen_filtered_manifests(catalog, opened):
     table = add(add(memory_table(catalog), "a"), "b", "c")
     change = RewriteFiles(removed=entries_of(table, "a", "b"), added=files("new"), schema_id=0)
     others = Applying(change, attempt_1=lambda: add(table, "d"), attempt_2=lambda: add(table, "e"))
@@ -68,7 +68,7 @@ def test_the_next_attempt_opens_no_manifest_that_the_last_one_filtered(catalog, 
     assert len(filtered) == len(set(filtered)) == 2
 
 
-def test_new_deletes_are_looked_for_in_manifests_that_were_filtered_before(catalog):
+def test_retry_finds_new_deletes_in_filtered_manifests(catalog):
     table = add(memory_table(catalog), "a", "b")
     change = RewriteFiles(removed=entries_of(table, "a"), added=files("new", records=9), schema_id=0)
     racing = Applying(change, attempt_1=lambda: add_deletes(table, position_deletes("p", "a"), named=("a",)))
@@ -78,7 +78,7 @@ def test_new_deletes_are_looked_for_in_manifests_that_were_filtered_before(catal
     assert not orphans(catalog)
 
 
-def test_deletes_of_other_files_do_not_make_a_manifest_be_written_again(catalog):
+def test_deletes_of_other_files_cause_no_second_write(catalog):
     table = add(memory_table(catalog), "a", "b")
     change = RewriteFiles(removed=entries_of(table, "a"), added=files("new"), schema_id=0)
     reader = SharingReader(table.storage)
@@ -115,7 +115,8 @@ def test_files_are_found_wherever_others_have_put_their_entries(catalog, is_stor
                 commit(merged, change, runtime=catalog.runtime, reader=reader)
 
 
-def test_what_an_attempt_wrote_in_shares_is_removed_when_the_change_is_refused(catalog):
+def test_refused_change_removes_manifests_of_tasks(catalog):
+    """Manifests that tasks wrote for an attempt are removed when the change is refused."""
     table = add(add(memory_table(catalog), "a"), "b")
     gone = replace(entries_of(table, "b")[0], data_file=data_file("elsewhere"))
     change = RewriteFiles(removed=(*entries_of(table, "a"), gone), added=files("new"), schema_id=0)
@@ -200,7 +201,7 @@ def entry(file):
         ("kind = 'x' AND id > 30", False, True),
     ],
 )
-def test_a_file_matches_unless_its_partition_or_its_bounds_rule_that_out(table, where, file, manifest):
+def test_file_matches_unless_partition_or_bounds_exclude(table, where, file, manifest):
     matching = Matching(table.metadata, rows(table, where))
     assert matching.entry(entry(with_ids("a", 1, 10))) is file
     (row,) = manifests_of(table)

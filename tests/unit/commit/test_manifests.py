@@ -62,7 +62,7 @@ def test_entries_come_in_order_with_what_they_inherit(table, reader):
     assert {(entry.sequence_number, entry.file_sequence_number) for entry in entries} == {(1, 1)}
 
 
-def test_a_task_reads_the_same_with_nothing_but_the_partition_type(table, reader):
+def test_task_reads_same_with_only_the_partition_type(table, reader):
     (manifest,) = manifests_of(table)
     partition = table.metadata.partition_type(manifest.partition_spec_id)
     assert tuple(reader.typed_entries(manifest, partition)) == entries_of(table)
@@ -91,7 +91,7 @@ def test_a_snapshot_of_version_1_without_manifests_is_empty(table, reader):
     assert reader.manifests(snapshot) == []
 
 
-def test_counts_that_a_version_1_list_leaves_out_are_found_by_reading(table, reader):
+def test_missing_v1_counts_are_found_by_reading(table, reader):
     (listed,) = reader.manifests(table.metadata.current_snapshot)
     bare = msgspec.structs.replace(
         listed, added_files_count=None, existing_rows_count=None, deleted_files_count=None, partitions=None
@@ -105,7 +105,7 @@ def test_an_encrypted_manifest_is_refused(table, reader):
         reader.entries(msgspec.structs.replace(manifest, key_metadata=b"k"), table.metadata)
 
 
-def test_a_manifest_of_another_length_than_its_list_says_is_refused(table, reader):
+def test_manifest_with_unlisted_length_is_refused(table, reader):
     (manifest,) = manifests_of(table)
     with pytest.raises(InvalidTableError, match="bytes long where metadata says"):
         reader.entries(msgspec.structs.replace(manifest, manifest_length=manifest.manifest_length - 1), table.metadata)
@@ -137,7 +137,8 @@ def opened(table, monkeypatch):
     return found
 
 
-def test_entries_that_were_read_are_known_to_all_readers_of_a_memory(table, opened):
+def test_entries_are_shared_by_readers_of_a_memory(table, opened):
+    """Only manifests read to their end are remembered, and not for a row with another first row id."""
     (manifest,) = manifests_of(table)
     memory = EntryMemory()
     opened.clear()
@@ -152,7 +153,7 @@ def test_entries_that_were_read_are_known_to_all_readers_of_a_memory(table, open
     assert [e.data_file.first_row_id for e in second.entries(given_ids, table.metadata)] == [7, 10]
 
 
-def test_what_was_found_by_another_row_of_a_manifest_is_not_remembered_for_it(table):
+def test_answers_are_not_reused_for_a_corrected_list_row(table):
     """Another commit may correct a list between two attempts."""
     (manifest,) = manifests_of(table)
     corrected = msgspec.structs.replace(manifest, sequence_number=9)
@@ -208,7 +209,8 @@ def test_lasting_answers_are_asked_for_once_in_a_run(three, opened):
         assert len(opened) == new_count + len(rows)
 
 
-def test_many_manifests_are_asked_in_tasks_however_few_their_entries(three):
+def test_many_manifests_are_read_in_tasks(three):
+    """The number of manifests decides, though their entries are few."""
     rows, work = manifests_of(three), live_totals(three.metadata)
     here, elsewhere = (
         SparkManifestReader(Engine(spark=no_spark, limits=Limits(commit_manifests_count=most)), three.storage)
@@ -236,7 +238,7 @@ def committed(table, change, *allowed):
     return commit(table, change, runtime=table.catalog.runtime, reader=reader).table
 
 
-def test_whether_files_of_a_pick_are_live_is_asked_of_all_manifests_at_once():
+def test_pick_checks_all_manifests_for_live_files():
     table = add(add(memory_table(), "a"), "b")
     table, picked = stage(table, AppendFiles(files=(data_file("p"),)))
     table, again = stage(add(table, "c"), AppendFiles(files=(data_file("p"), data_file("q"))))
@@ -246,7 +248,7 @@ def test_whether_files_of_a_pick_are_live_is_asked_of_all_manifests_at_once():
         committed(table, CherryPick(again.snapshot_id), again.snapshot_id)
 
 
-def test_what_positions_are_deleted_of_and_the_vectors_that_are_there_are_asked_for():
+def test_row_delta_looks_up_data_files_and_vectors():
     table = add(add(memory_table(format_version=3), "a", "b"), "c")
     table = add_deletes(table, deletion_vector("v", "a"))
     start = table.metadata.current_snapshot_id
@@ -275,7 +277,8 @@ def test_deletes_that_came_meanwhile_are_asked_for(change, deletes):
         committed(newer, replaces)
 
 
-def test_a_file_that_the_first_manifests_have_is_not_looked_for_in_the_others():
+def test_lookup_stops_at_first_manifests_with_file():
+    """A file that the newest manifests have is not looked for in the others."""
     table = memory_table()
     for number in range(30):
         table = add(table, f"f{number}")
@@ -293,7 +296,7 @@ def test_a_file_that_the_first_manifests_have_is_not_looked_for_in_the_others():
     assert [len(some) for some in growing(range(30))] == [1, 4, 16, 9]
 
 
-def test_the_specs_of_many_snapshots_are_read_as_columns_and_few_rows_are_made(monkeypatch):
+def test_specs_of_many_snapshots_are_read_as_columns(monkeypatch):
     """Each row of each manifest list was made a value: a million rows, of a thousand manifests."""
     table = memory_table()
     for number in range(40):
@@ -341,7 +344,7 @@ def test_manifests_are_merged_once_there_are_enough_of_them():
     assert live(table) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_entries_keep_what_they_are_and_only_the_new_ones_are_added():
+def test_merged_entries_keep_status_and_snapshot():
     table = memory_table(**SMALL)
     for name in "abc":
         table = add(table, name)
@@ -369,7 +372,7 @@ def test_manifests_of_other_specs_and_full_bins_stay_as_they_are():
     assert len(raw_list(table)) == 3
 
 
-def test_manifests_of_a_spec_that_the_table_has_lost_stay_as_they_are():
+def test_manifests_of_missing_spec_are_not_merged():
     table = memory_table(spec=BY_KIND, **SMALL)
     for name in "ab":
         table = add(table, data_file(name, partition=("x",)))
@@ -385,7 +388,7 @@ def test_manifests_of_a_spec_that_the_table_has_lost_stay_as_they_are():
     assert [manifest["partition_spec_id"] for manifest in raw_list(table)] == [1, 0, 0]
 
 
-def test_an_attempt_that_is_tried_again_merges_what_is_there_then():
+def test_retry_merges_manifests_of_the_new_base():
     table = add(add(memory_table(**SMALL), "a"), "b")
     late = Applying(AppendFiles(files=files("late")), attempt_1=lambda: add(table, "other"))
     after = commit(table, late, runtime=table.catalog.runtime).table

@@ -36,7 +36,8 @@ def test_every_module_of_changes_is_in_the_table():
     ("change", "shared"),
     [(change, shared) for change in CHANGES for shared in (False, True)[: 1 + (change in OF_FILES)]],
 )
-def test_a_change_lands_or_is_refused_as_the_table_says_and_every_row_is_right(change, shared):
+def test_outcome_beside_other_change_matches_the_table(change, shared):
+    """A change lands or is refused beside each concurrent act as the table says, and every row is right."""
     others = some_of(COLUMNS, least=len(COLUMNS) if change in OF_FILES and not shared else 5)
     cells = {other: met(change, other, shared=shared) for other in others}
     assert {other: cell.outcome for other, cell in cells.items()} == {o: TABLE[change.strip()][o] for o in others}

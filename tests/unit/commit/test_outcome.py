@@ -76,20 +76,20 @@ def test_a_final_conflict_is_not_looked_at_either(catalog, table):
     assert catalog.loads_count == loads
 
 
-def test_our_snapshot_in_the_table_proves_that_an_unknown_commit_landed(catalog, table):
+def test_own_snapshot_proves_unknown_commit_landed(catalog, table):
     catalog.follow(LANDS_BUT_IS_UNKNOWN)
     result = run(table, ONE)
     assert result.snapshot_id == catalog.load(EVENTS).metadata.current_snapshot_id
     assert catalog.runtime.sleeps_ms == []
 
 
-def test_our_snapshot_proves_it_although_it_is_not_the_current_one_any_more(table):
+def test_own_snapshot_need_not_be_current(table):
     mine = table.metadata.current_snapshot_id
     latest = add(table, "theirs")
     assert look(Unknown("lost", "memory://lake/wh/elsewhere"), table, mine) == Committed(latest)
 
 
-def test_our_metadata_file_proves_that_an_unknown_commit_without_a_snapshot_landed(catalog, table):
+def test_own_metadata_file_proves_commit_without_snapshot(catalog, table):
     catalog.follow(LANDS_BUT_IS_UNKNOWN)
     result = run(table, SET)
     assert (result.changed, result.snapshot_id) == (True, None)
@@ -111,7 +111,7 @@ def test_a_version_of_the_number_that_we_wanted_need_not_be_ours(catalog, table,
     assert look(outcome, table, table.metadata.current_snapshot_id) == Committed(theirs)
 
 
-def test_a_snapshot_that_landed_and_is_expired_already_is_proved_by_the_log(table):
+def test_metadata_log_proves_commit_of_expired_snapshot(table):
     mine = add(table, "new")
     add(table, "theirs")
     latest = swap(table, RemoveSnapshots((mine.metadata.current_snapshot_id,)))
@@ -134,7 +134,7 @@ def test_a_commit_that_lands_late_is_found_when_it_is_there(catalog, table):
     assert catalog.runtime.sleeps_ms == [1000, 2000]
 
 
-def test_a_commit_that_lands_too_late_is_unknown_and_finds_its_files(catalog, table):
+def test_late_commit_is_unknown_and_keeps_its_files(catalog, table):
     catalog.follow(lands_late(loads=5))
     with pytest.raises(OutcomeUnknownError):
         run(table, ONE)
@@ -150,7 +150,7 @@ def test_a_look_that_fails_is_no_answer(catalog, table):
     assert catalog.runtime.sleeps_ms == [1000, 2000]
 
 
-def test_a_table_that_is_gone_proves_nothing_about_an_unknown_commit(catalog, table):
+def test_dropped_table_proves_nothing(catalog, table):
     catalog.drop(EVENTS)
     outcome = Unknown("lost", "memory://lake/wh/elsewhere")
     assert look(outcome, table) == outcome
@@ -202,7 +202,7 @@ def test_a_conflict_that_cannot_be_looked_into_is_unknown(catalog, table):
     assert found == Unknown("409; the table cannot be loaded to see whether that was this very commit", "")
 
 
-def test_a_catalog_that_is_out_of_reach_is_asked_for_as_long_as_the_table_says(catalog, table):
+def test_unreachable_catalog_is_asked_until_timeout(catalog, table):
     """Looks that see nothing for they reach nobody are not counted: a fail-over takes longer than three of them."""
     catalog.failing_loads = 20
     assert look(Unknown("lost", "nowhere"), table, table.metadata.current_snapshot_id) == Committed(table)
@@ -220,7 +220,7 @@ def test_looks_have_pauses_between_them_whatever_the_table_says(catalog):
     assert len(catalog.runtime.sleeps_ms) < 2000
 
 
-def test_a_conflict_is_looked_into_again_when_the_catalog_is_back(catalog, table):
+def test_conflict_is_checked_again_when_catalog_is_back(catalog, table):
     catalog.failing_loads = 1
     assert look(Conflict("409"), table, table.metadata.current_snapshot_id) == Committed(table)
     catalog.failing_loads = 1
@@ -235,7 +235,8 @@ def test_a_conflict_over_a_table_that_was_dropped_is_one(catalog, table):
 
 
 @pytest.mark.parametrize("name", ["num-retries", "min-wait-ms", "max-wait-ms", "total-timeout-ms"])
-def test_a_bad_property_is_refused_beforehand_and_hides_no_outcome_afterwards(catalog, name):
+def test_bad_property_is_refused_early_but_hides_no_outcome(catalog, name):
+    """A bad status-check property is refused before the commit, and ignored once its outcome is unknown."""
     table = add(memory_table(catalog, **{f"commit.status-check.{name}": "1"}), "mine")
     bad = swap(table, SetProperties({f"commit.status-check.{name}": "²"}))
     with pytest.raises(UsageError, match=f"'commit.status-check.{name}' is '²'; set a whole number"):
@@ -350,7 +351,7 @@ def test_what_cannot_be_looked_at_again_may_land(catalog, table):
     assert len(stored(catalog) - before) == 3
 
 
-def test_an_error_of_another_s_while_it_is_looked_at_again_proves_nothing(catalog, table, monkeypatch):
+def test_error_while_checking_again_proves_nothing(catalog, table, monkeypatch):
     """It was told as that of a commit of which nothing had landed, and the files went by."""
     undone, before = [], stored(catalog)
     catalog.follow(lands_late(10**6, "refusal"))
@@ -366,7 +367,7 @@ def test_an_error_of_another_s_while_it_is_looked_at_again_proves_nothing(catalo
 
 
 @pytest.mark.parametrize("act", [waits, is_told, applies(STOP)])
-def test_an_ordinary_conflict_leaves_nothing_and_asks_nothing_more(catalog, table, act):
+def test_ordinary_conflict_is_undone_without_more_loads(catalog, table, act):
     undone, before = [], stored(catalog)
     catalog.follow(after(lambda: add(catalog.load(EVENTS), "theirs"), then=IS_REFUSED))
     with pytest.raises(SystemExit):
@@ -377,7 +378,7 @@ def test_an_ordinary_conflict_leaves_nothing_and_asks_nothing_more(catalog, tabl
     assert len(stored(catalog) - before) == 3
 
 
-def test_the_last_of_ordinary_conflicts_is_one_and_leaves_nothing(catalog, table):
+def test_last_of_ordinary_conflicts_leaves_no_files(catalog, table):
     others = iter(range(9))
     catalog.follow(*[after(lambda: add(catalog.load(EVENTS), f"their{next(others)}"), then=IS_REFUSED)] * 5)
     with pytest.raises(ConflictError, match="gave up after 5 attempts"):
@@ -471,7 +472,8 @@ def add_and_expire(catalog: MemoryCatalog, *names: str) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_conflict_is_in_doubt_where_the_snapshot_in_our_place_has_expired(version: int):
+def test_conflict_is_in_doubt_if_snapshot_expired(version: int):
+    """Where the snapshot of that sequence number has expired, it may have been this commit: files stay."""
     catalog = MemoryCatalog()
     table = add(memory_table(catalog, format_version=version), "a")
     late = Applying(AppendFiles(files=files("late")), attempt_1=lambda: add_and_expire(catalog, "b", "c"))
@@ -482,21 +484,21 @@ def test_a_conflict_is_in_doubt_where_the_snapshot_in_our_place_has_expired(vers
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_conflict_is_believed_where_the_snapshot_in_our_place_is_there(version: int):
+def test_conflict_is_believed_if_other_snapshot_is_there(version: int):
     catalog = MemoryCatalog()
     table = add(memory_table(catalog, format_version=version), "a")
     late = Applying(AppendFiles(files=files("late")), attempt_1=lambda: add(catalog.load(EVENTS), "b"))
     assert live(commit(table, late, runtime=catalog.runtime).table) == {"a": 1, "b": 1, "late": 1}
 
 
-def test_a_change_without_a_snapshot_is_tried_again_whatever_has_expired():
+def test_change_without_snapshot_is_retried_after_expiry():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog), "a")
     late = Applying(ChangeProperties(updates={"k": "v"}), attempt_1=lambda: add_and_expire(catalog, "b", "c"))
     assert commit(table, late, runtime=catalog.runtime).table.metadata.properties["k"] == "v"
 
 
-def test_manifests_of_one_format_version_are_not_used_again_after_an_upgrade():
+def test_manifests_are_not_reused_after_upgrade():
     catalog = MemoryCatalog()
     table = add(add(memory_table(catalog, format_version=1), "a", "b"), "c")
     change = RewriteFiles(removed=entries_of(table, "a"), added=(data_file("new"),), schema_id=0)
@@ -506,7 +508,7 @@ def test_manifests_of_one_format_version_are_not_used_again_after_an_upgrade():
     assert {e.sequence_number for e in entries_of(after_it, "b", "c")} == {0}
 
 
-def test_rewritten_manifests_that_were_given_row_ids_meanwhile_are_a_conflict():
+def test_rewrite_conflicts_with_newly_assigned_row_ids():
     table = swap(add(add(memory_table(), "a"), "b"), UpgradeFormatVersion(3))
     change = RewriteManifests(
         replaced=tuple(manifests_of(table)), added=(staged_manifest(table, entries_of(table)),), format_version=3
@@ -516,7 +518,8 @@ def test_rewritten_manifests_that_were_given_row_ids_meanwhile_are_a_conflict():
         commit(table, change, runtime=table.catalog.runtime)
 
 
-def test_a_kept_manifest_that_was_given_row_ids_meanwhile_is_marked_anew():
+def test_removed_file_given_row_id_since_read_is_a_conflict():
+    """A file that got a row id since it was read makes the retried rewrite a conflict."""
     catalog = MemoryCatalog()
     table = swap(add(memory_table(catalog), "a", "b"), UpgradeFormatVersion(3))
     entry = entries_of(table, "a")
@@ -527,7 +530,7 @@ def test_a_kept_manifest_that_was_given_row_ids_meanwhile_is_marked_anew():
         commit(table, late, runtime=catalog.runtime)
 
 
-def test_our_own_commit_is_met_again_although_the_answer_was_a_conflict():
+def test_own_commit_is_recognised_after_conflict_answer():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog), "a")
     catalog.script.append(after(lambda: None, LANDS_BUT_SAYS_CONFLICT))

@@ -77,7 +77,7 @@ def test_a_commit_says_what_it_made_and_on_what(catalog, table):
     assert catalog.runtime.sleeps_ms == []
 
 
-def test_a_commit_and_the_table_after_it_are_of_the_run_that_works_on_the_table(catalog, table):
+def test_result_and_table_keep_the_run(catalog, table):
     run_of_it = Run(run_id="compact-1", job="compact")
     catalog.follow(after(others(table)))
     result = run(table.for_run(run_of_it), ONE)
@@ -110,7 +110,7 @@ def test_nothing_to_change_commits_nothing_and_writes_nothing(catalog, table):
     assert stored(catalog) == before
 
 
-def test_a_change_is_applied_to_the_table_as_it_is_now_not_as_it_was_loaded(catalog, table):
+def test_change_is_applied_to_latest_table(catalog, table):
     latest = add(table, "theirs")
     result = run(table, ONE)
     assert result.base.metadata == latest.metadata
@@ -142,7 +142,7 @@ def test_requirements_hold_the_uuid_and_the_branch_of_the_base(catalog, table):
 
 
 @pytest.mark.parametrize(("retries", "attempts"), [(None, 5), ("-3", 1), ("0", 1), ("1", 2), ("7", 8)])
-def test_a_commit_is_tried_once_and_then_as_often_again_as_the_table_allows(catalog, retries, attempts):
+def test_attempts_follow_num_retries_property(catalog, retries, attempts):
     properties = {} if retries is None else {"commit.retry.num_retries": retries}
     table = memory_table(catalog, **properties)
     before = stored(catalog)
@@ -156,7 +156,7 @@ def test_a_commit_is_tried_once_and_then_as_often_again_as_the_table_allows(cata
     assert stored(catalog) == before
 
 
-def test_waits_below_zero_are_none_and_do_not_hide_why_a_commit_failed(catalog):
+def test_negative_waits_count_as_zero(catalog):
     waits = {f"commit.retry.{name}": "-1" for name in ("min-wait-ms", "max-wait-ms", "total-timeout-ms")}
     table = memory_table(catalog, **waits, commit__retry__num_retries="2")
     before = stored(catalog)
@@ -222,7 +222,7 @@ def test_however_slow_the_first_attempt_was_there_is_a_second(catalog):
              ("num-retries", "min-wait-ms", "max-wait-ms", "total-timeout-ms")]
 )  # fmt: skip
 @pytest.mark.parametrize("text", ["", "four", "1.5", "²", " 4"])
-def test_a_property_that_is_no_whole_number_is_refused_before_anything_is_written(catalog, name, text):
+def test_non_integer_property_is_refused_before_writing(catalog, name, text):
     table = memory_table(catalog, **{name: text})
     before = stored(catalog)
     with pytest.raises(UsageError, match=f"^table property '{name}' is '{text}'; set a whole number$"):
@@ -255,7 +255,7 @@ def test_a_reused_manifest_takes_the_number_of_the_commit(catalog, table):
     assert result.table.metadata.last_sequence_number == 3
 
 
-def test_after_success_only_the_lists_of_losing_attempts_are_gone(catalog, table):
+def test_only_lists_of_lost_attempts_are_removed(catalog, table):
     before = stored(catalog)
     catalog.follow(CONFLICTS, CONFLICTS)
     result = run(table, ONE)
@@ -285,7 +285,7 @@ def test_a_snapshot_id_that_is_taken_is_not_used_again(catalog, table):
     assert first != second
 
 
-def test_a_snapshot_of_the_same_id_that_another_made_meanwhile_is_not_taken_for_ours(catalog, table):
+def test_same_snapshot_id_of_other_writer_is_not_ours(catalog, table):
     theirs = commit(table, ONE, runtime=FakeRuntime(seed=5)).table
     before = stored(catalog)
     with pytest.raises(IcekeepError, match="snapshot"):
@@ -396,7 +396,7 @@ def test_an_outage_of_swaps_counts_no_retries(change, retries):
     assert result.table.metadata.properties.get("owner") == ("me" if change is SET else None)
 
 
-def test_a_table_that_cannot_be_loaded_for_a_while_is_loaded_in_the_end(catalog, table):
+def test_table_load_is_retried_until_it_succeeds(catalog, table):
     catalog.failing_loads = 10
     heard = Recorder()
     result = run(table, ONE, listener=heard)
@@ -406,7 +406,7 @@ def test_a_table_that_cannot_be_loaded_for_a_while_is_loaded_in_the_end(catalog,
 
 
 @pytest.mark.parametrize("operation", ["read", "write"])
-def test_a_store_that_fails_for_a_while_in_the_middle_of_an_attempt_is_waited_for(operation):
+def test_store_outage_within_attempt_is_waited_out(operation):
     failures = 7
 
     def fail(what: str, location: str) -> None:
@@ -426,7 +426,7 @@ def test_a_store_that_fails_for_a_while_in_the_middle_of_an_attempt_is_waited_fo
     assert len(stored(catalog) - before) == 3
 
 
-def test_the_change_is_applied_to_what_others_committed_while_the_catalog_was_away(catalog, table):
+def test_retry_after_outage_uses_new_base(catalog, table):
     catalog.follow(after(lambda: add(table, "theirs"), then=fails(AWAY)), fails(AWAY))
     change = Applying(ONE)
     result = run(table, change)
@@ -446,7 +446,7 @@ def test_an_outage_ends_the_commit_after_the_timeout():
     assert stored(catalog) == before
 
 
-def test_the_time_is_that_of_one_outage_and_not_of_the_work_before_it():
+def test_timeout_counts_one_outage_not_work_before_it():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog, **{"commit.retry.total_timeout_ms": "60000"}), "old")
     slow = after(lambda: catalog.runtime.pass_ms(10**7), then=CONFLICTS)
@@ -473,7 +473,7 @@ def test_work_between_two_failed_swaps_is_no_outage():
     assert live(run(table, slow).table) == {"old": 1, "new": 1}
 
 
-def test_a_conflict_after_an_outage_is_tried_again_and_counted_apart():
+def test_conflict_after_outage_is_counted_separately():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog, **{"commit.retry.num_retries": "1"}), "old")
     catalog.follow(*[fails(AWAY)] * 9, CONFLICTS)
@@ -484,7 +484,7 @@ def test_a_conflict_after_an_outage_is_tried_again_and_counted_apart():
 
 
 @pytest.mark.slow
-def test_a_table_that_wants_no_waits_does_not_make_an_outage_a_storm():
+def test_zero_waits_do_not_flood_catalog_in_outage():
     catalog = MemoryCatalog()
     names = ("commit.retry.min_wait_ms", "commit.retry.max_wait_ms")
     table = add(memory_table(catalog, **dict.fromkeys(names, "0")), "old")
@@ -496,7 +496,7 @@ def test_a_table_that_wants_no_waits_does_not_make_an_outage_a_storm():
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
-def test_an_interrupt_while_an_outage_is_waited_for_leaves_nothing(catalog, table, error):
+def test_interrupt_during_outage_leaves_no_files(catalog, table, error):
     class Interrupting(FakeRuntime):
         def sleep_ms(self, duration_ms):
             raise error
@@ -508,7 +508,7 @@ def test_an_interrupt_while_an_outage_is_waited_for_leaves_nothing(catalog, tabl
     assert stored(catalog) == before
 
 
-def test_a_process_that_is_abandoned_during_an_outage_waits_for_nothing_more(catalog, table):
+def test_abandoned_process_stops_waiting_in_outage(catalog, table):
     runtime = FakeRuntime(seed=9)
 
     def die() -> None:
@@ -574,7 +574,7 @@ def test_an_abandoned_process_swaps_nothing_and_leaves_nothing(catalog, table, c
     assert catalog.load(EVENTS).metadata == table.metadata
 
 
-def test_a_process_that_is_abandoned_after_its_swap_has_committed(catalog, table):
+def test_process_abandoned_after_swap_has_committed(catalog, table):
     runtime = FakeRuntime(seed=9)
 
     def die() -> None:
@@ -586,7 +586,7 @@ def test_a_process_that_is_abandoned_after_its_swap_has_committed(catalog, table
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
-def test_an_interrupt_while_waiting_for_the_next_attempt_leaves_nothing(catalog, table, error):
+def test_interrupt_between_attempts_leaves_no_files(catalog, table, error):
     class Interrupting(FakeRuntime):
         def sleep_ms(self, duration_ms):
             raise error
@@ -614,7 +614,7 @@ class Ending:
     [CONFLICTS, fails(UnavailableError("away")), "apply"],
     ids=["conflict", "no swap", "not applied"],
 )
-def test_a_job_that_ends_where_it_is_told_of_a_retry_leaves_nothing(catalog, table, step):
+def test_job_ended_by_retry_listener_leaves_no_files(catalog, table, step):
     before, undone, change = stored(catalog), [], ONE
     if step == "apply":
         change = Applying(ONE, attempt_1=thrown(UnavailableError("away")))
@@ -703,7 +703,7 @@ def test_after_an_unknown_outcome_nothing_at_all_is_removed(step):
     assert storage.fired["delete_many"] == 0
 
 
-def test_a_commit_that_is_there_has_landed_whatever_the_catalog_said_of_it(catalog, table):
+def test_landed_commit_counts_despite_catalog_error(catalog, table):
     """It was made once more, over its own snapshot; that failed, and the manifests of the live table were removed."""
     catalog.follow(CONFLICTS, lands_but_raises(UnavailableError("no answer, so nothing was sent")))
     result = run(table, ONE)
@@ -732,7 +732,7 @@ def test_an_interrupt_in_the_swap_leaves_the_outcome_unknown(error, lands):
     assert live(catalog.load(EVENTS)) == ({"old": 1, "new": 1} if lands else {"old": 1})
 
 
-def test_an_interrupt_after_the_commit_landed_is_not_mistaken_for_one_before_it():
+def test_interrupt_after_landing_undoes_nothing():
     def interrupt(operation, location):
         if operation == "delete_many":
             raise KeyboardInterrupt
@@ -754,7 +754,7 @@ def test_an_interrupt_after_the_commit_landed_is_not_mistaken_for_one_before_it(
 
 
 @pytest.mark.parametrize("error", [ConflictError("of another table"), OSError("the terminal is gone")])
-def test_an_error_of_a_listener_is_not_taken_for_one_of_the_commit_that_it_is_told_of(catalog, table, error, caplog):
+def test_listener_error_is_not_a_commit_error(catalog, table, error, caplog):
     class Failing:
         on = staticmethod(thrown(error))
 
@@ -774,7 +774,7 @@ def test_what_is_in_doubt_is_named_as_far_as_it_is_known(catalog, table):
         run(table, SET)
 
 
-def test_an_unknown_outcome_that_is_found_to_have_landed_is_a_commit(catalog, table):
+def test_unknown_outcome_found_landed_is_a_commit(catalog, table):
     before = stored(catalog)
     catalog.follow(LANDS_BUT_IS_UNKNOWN)
     result = run(table, ONE)
@@ -783,7 +783,7 @@ def test_an_unknown_outcome_that_is_found_to_have_landed_is_a_commit(catalog, ta
     assert len(stored(catalog) - before) == 3
 
 
-def test_a_conflict_that_hides_our_own_commit_is_a_commit_and_its_manifest_list_stays(catalog, table):
+def test_conflict_hiding_own_commit_keeps_manifest_list(catalog, table):
     # apache/iceberg #14583: the answer was lost, the request sent again, and the second answer said "conflict".
     before = stored(catalog)
     catalog.follow(CONFLICTS, LANDS_BUT_SAYS_CONFLICT)
@@ -795,7 +795,7 @@ def test_a_conflict_that_hides_our_own_commit_is_a_commit_and_its_manifest_list_
     assert len(result.table.metadata.snapshots) == 2
 
 
-def test_a_conflict_that_cannot_be_looked_into_is_unknown_and_removes_nothing(catalog, table):
+def test_unverifiable_conflict_is_unknown_and_keeps_files(catalog, table):
     # Taken for a conflict, the next attempt would find the snapshot there already, fail, and remove what it names.
     before = stored(catalog)
 
@@ -810,7 +810,7 @@ def test_a_conflict_that_cannot_be_looked_into_is_unknown_and_removes_nothing(ca
     assert live(catalog.load(EVENTS)) == {"old": 1, "new": 1}
 
 
-def test_a_commit_that_others_built_upon_while_we_looked_is_still_found(catalog, table):
+def test_commit_built_upon_by_others_is_found(catalog, table):
     def build_upon():
         add(catalog.load(EVENTS), "theirs")
 
@@ -834,7 +834,7 @@ def test_a_table_that_was_dropped_and_made_again_is_not_touched(catalog, table):
     assert len(manifests) == 1
 
 
-def test_a_table_that_was_dropped_is_not_found_and_nothing_is_left(catalog, table):
+def test_dropped_table_is_not_found_and_leaves_no_files(catalog, table):
     before = stored(catalog)
     catalog.follow(after(lambda: catalog.drop(EVENTS)))
     with pytest.raises(NotFoundError):
@@ -924,7 +924,7 @@ def test_another_spelling_of_the_location_is_the_same_place(catalog, table):
     assert run(table, ONE).changed
 
 
-def test_a_table_without_a_uuid_may_be_given_one_and_not_be_replaced(catalog):
+def test_table_may_gain_uuid_but_not_be_replaced(catalog):
     table = memory_table(catalog, format_version=1)
     replaced(catalog, table, table_uuid=None)
     bare = catalog.load(EVENTS)

@@ -84,7 +84,7 @@ def test_what_is_zero_is_left_out_but_for_totals():
     assert summary["total-records"] == "0"
 
 
-def test_a_rewrite_counts_both_sides_and_adds_the_difference_to_the_totals():
+def test_rewrite_counts_both_sides_in_totals():
     summary = counted([data_file("new", 20)], [data_file("a", 12), data_file("b", 8)], operation="replace")
     assert {key: value for key, value in summary.items() if key.startswith(("added", "deleted", "removed"))} == {
         "added-data-files": "1",
@@ -97,7 +97,7 @@ def test_a_rewrite_counts_both_sides_and_adds_the_difference_to_the_totals():
     assert {key: summary[key] for key in TOTALS} == {**TOTALS, "total-data-files": "39"}
 
 
-def test_a_replace_commit_that_counts_no_file_carries_every_total_over():
+def test_replace_without_files_carries_totals_over():
     # seaweedfs PR #10420: a maintenance commit left total-records out, and every later one had none to count on.
     summary = counted(operation="replace", manifests_created="1")
     assert summary == {"operation": "replace", COMMIT_ID: "c-1", "manifests-created": "1", **TOTALS}
@@ -117,7 +117,7 @@ def test_a_parent_without_a_summary_is_not_the_same_as_no_parent():
     assert TOTALS.keys() <= counted([data_file("a")], parent=None).keys()
 
 
-def test_a_total_that_would_be_negative_is_dropped_and_one_that_is_zero_is_not():
+def test_negative_total_is_dropped_and_zero_kept():
     few = {**TOTALS, "total-records": "9", "total-data-files": "1", "total-files-size": "100"}
     summary = counted(removed=[data_file("a", 10)], parent=few, operation="delete")
     assert "total-records" not in summary
@@ -245,7 +245,7 @@ def test_a_commit_of_a_run_says_who_made_it(monkeypatch):
 
 
 @pytest.mark.parametrize("key", ["icekeep.run-id", "icekeep.run"])
-def test_the_run_is_told_under_its_name_and_the_one_that_repair_had(key):
+def test_run_id_is_read_under_old_and_new_key(key):
     assert run_of({key: "repair-1"}) == "repair-1"
     assert run_of({}) == run_of(None) == ""
 
@@ -341,7 +341,7 @@ def test_the_first_commit_in_version_3_numbers_older_rows():
     assert table.metadata.current_snapshot.added_rows == 30
 
 
-def test_a_list_without_counts_is_completed_before_its_manifests_are_numbered():
+def test_missing_counts_are_completed_before_numbering():
     old = upgraded(add(memory_table(format_version=1), "a"), 3)
     without_counts(old)
     table = add(old, "b")
@@ -370,7 +370,7 @@ def test_rows_are_numbered_from_the_next_row_id_of_the_table():
     assert table.metadata.next_row_id == 15
 
 
-def test_files_keep_their_row_ids_when_their_manifests_are_written_anew():
+def test_row_ids_survive_manifest_rewrite():
     table = add(add(memory_table(format_version=3), "a", "b"), "c")
     before = row_ids(table)
     table = rewritten(table, ("a",), "d")
@@ -390,7 +390,7 @@ def test_deleted_entries_keep_the_row_ids_that_their_files_had():
     }
 
 
-def test_a_commit_that_is_tried_again_takes_its_row_ids_from_the_new_base():
+def test_retry_takes_row_ids_from_new_base():
     table = add(memory_table(format_version=3), "a")
     late = Applying(AppendFiles(files=files("late")), attempt_1=lambda: add(table, "other"))
     after = commit(table, late, runtime=table.catalog.runtime).table

@@ -103,7 +103,7 @@ def test_fastavro_reads_our_files_by_their_logical_types(storage):
     assert second == dict.fromkeys(first) | {"d": date(1970, 1, 1)}
 
 
-def test_the_schema_of_a_file_carries_ids_and_types_as_appendix_a_says(storage):
+def test_avro_schema_carries_ids_and_types_of_appendix_a(storage):
     schema = schema_of(
         column(1, "tz", TIMESTAMPTZ, required=True),
         column(2, "ns", TIMESTAMP_NS),
@@ -139,7 +139,7 @@ def test_a_codec_is_the_files(storage, codec, stored):
 
 
 @pytest.mark.slow
-def test_large_files_have_many_blocks_and_are_read_a_few_blocks_at_a_time(storage):
+def test_large_avro_file_is_read_in_small_batches(storage):
     rows = table_of(WORDS, [{"n": i, "s": f"{i}" * 5} for i in range(50_000)])
     (file,) = write_files(storage, WORDS, [rows], options_for("AVRO"))
     assert len(list(fastavro.block_reader(storage.open(file.file_path)))) > 10
@@ -149,7 +149,9 @@ def test_large_files_have_many_blocks_and_are_read_a_few_blocks_at_a_time(storag
     assert pa.concat_tables(found).equals(rows)
 
 
-def test_the_same_rows_make_the_same_file_at_one_location_and_another_sync_marker_at_another():
+def test_avro_file_is_deterministic_per_location():
+    """The same rows give the same bytes at one location, and another sync marker elsewhere."""
+
     def data(directory):
         memory = MemoryStorage()
         (file,) = write_files(memory, WORDS, [table_of(WORDS, [{"n": 1}])], options_for("AVRO"), directory=directory)
@@ -223,7 +225,7 @@ def test_decimals_stored_as_bytes_and_milliseconds_are_read(storage):
 
 
 @pytest.mark.parametrize("type_", [TIMESTAMP, TIMESTAMPTZ], ids=str)
-def test_a_timestamp_that_does_not_say_whether_it_has_a_zone_is_what_the_table_says(storage, type_):
+def test_avro_timestamp_without_zone_flag_follows_table(storage, type_):
     stored = {"type": "long", "logicalType": "timestamp-micros"}
     location = put(storage, record({"name": "t", "type": stored, "field-id": 1}), [{"t": 7}])
     assert read_table(storage, location, schema_of(column(1, "t", type_)))["t"].cast(pa.int64()).to_pylist() == [7]
@@ -242,13 +244,13 @@ def test_a_record_that_contains_itself_is_refused(storage):
         read_tables(storage, location, WORDS)
 
 
-def test_a_file_of_values_that_are_no_records_is_an_invalid_table(storage):
+def test_avro_file_of_non_records_is_invalid(storage):
     location = put(storage, "int", [1, 2])
     with pytest.raises(InvalidTableError, match="not a record"):
         read_tables(storage, location, WORDS)
 
 
-def test_a_block_that_counts_fewer_records_than_it_holds_is_an_invalid_table(storage):
+def test_avro_block_with_low_record_count_is_invalid(storage):
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1}] * 3)], options_for("AVRO", codec="null"))
     data = storage.read(file.file_path)
     body = data.index(data[-16:]) + 16
@@ -257,7 +259,7 @@ def test_a_block_that_counts_fewer_records_than_it_holds_is_an_invalid_table(sto
         read_tables(storage, "memory:/t/less.avro", WORDS)
 
 
-def test_null_records_with_required_fields_are_read_in_lists_and_maps(storage):
+def test_avro_null_records_with_required_fields_round_trip(storage):
     inner = StructType((column(5, "u", UUID, required=True),))
     element = StructType((column(3, "x", INT, required=True), column(4, "t", inner, required=True)))
     schema = schema_of(column(1, "l", ListType(element_id=2, element=element)))
@@ -267,7 +269,7 @@ def test_null_records_with_required_fields_are_read_in_lists_and_maps(storage):
 
 
 @pytest.mark.slow
-def test_a_file_that_was_cut_in_the_count_of_a_block_is_an_invalid_table(storage):
+def test_avro_file_cut_in_block_count_is_invalid(storage):
     # fastavro takes a count that it cannot read to its end for the end of the file.
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1}] * 50_000)], options_for("AVRO"))
     _, second, *_ = fastavro.block_reader(storage.open(file.file_path))
@@ -346,7 +348,7 @@ def test_ids_and_requiredness_are_attributes_at_every_level(storage):
 @pytest.mark.parametrize(
     "type_", [INT, DOUBLE, STRING, BINARY, decimal(9, 2), TIMESTAMP, DATE, UUID, fixed(2)], ids=str
 )
-def test_a_struct_below_a_struct_keeps_its_values_beside_a_null_one(storage, type_):
+def test_orc_nested_struct_keeps_values_beside_null(storage, type_):
     # pyarrow's writer takes what lies below a null struct for the values of the next row.
     inner = StructType((column(3, "x", type_, required=True), column(4, "y", type_)))
     schema = schema_of(
@@ -375,7 +377,7 @@ def _value(type_):
     return Decimal("1.25") if type_.name == "decimal" else plain.get(type_.name, 7)
 
 
-def test_nanoseconds_of_a_column_in_microseconds_are_cut_downwards(storage):
+def test_orc_nanoseconds_are_floored_to_microseconds(storage):
     metadata = {"iceberg.id": "1"}
     field = pa.field("t", pa.timestamp("ns"), metadata=metadata)
     values = [-1, -1000, -1001, 999, 1000, None, -(2**63), 2**63 - 1]
@@ -388,7 +390,7 @@ def test_nanoseconds_of_a_column_in_microseconds_are_cut_downwards(storage):
     assert exact.to_pylist() == values
 
 
-def test_bytes_of_another_length_than_the_column_says_are_an_invalid_table(storage):
+def test_orc_values_of_wrong_length_are_invalid(storage):
     for name, type_, length in (("fixed", fixed(5), 4), ("uuid", UUID, 15)):
         field = pa.field("c", pa.binary(), metadata={"iceberg.id": "1"})
         out = io.BytesIO()
@@ -428,7 +430,7 @@ def test_stripes_are_told_with_their_rows(storage):
     assert sum(s.row_count for s in stripes) == 60_000
 
 
-def test_a_timestamp_of_another_writer_that_cannot_be_read_is_refused(storage):
+def test_orc_timestamp_out_of_range_is_refused(storage):
     field = pa.field("t", pa.timestamp("us"), metadata={"iceberg.id": "1"})
     out = io.BytesIO()
     orc.write_table(pa.table([pa.array([253_402_300_799_999_999], field.type)], schema=pa.schema([field])), out)
@@ -438,7 +440,7 @@ def test_a_timestamp_of_another_writer_that_cannot_be_read_is_refused(storage):
 
 
 @pytest.mark.parametrize("where", ["column", "struct", "list", "map"])
-def test_fractions_of_a_second_before_1970_are_refused_wherever_they_are(storage, where):
+def test_orc_fractions_before_1970_are_refused_everywhere(storage, where):
     types = {
         "column": TIMESTAMP,
         "struct": StructType((column(2, "x", TIMESTAMP),)),
@@ -512,7 +514,7 @@ def fields(data):
         yield key >> 3, value
 
 
-def test_files_have_bloom_filters_of_the_columns_that_the_table_names(storage):
+def test_orc_bloom_filters_are_written_for_named_columns(storage):
     rows = [{"a": i, "point": {"x": f"{i}", "y": 1}, "b": "b"} for i in range(1000)]
     for number, names in enumerate([(), ("point.x", "gone"), ("a", "b")]):
         options = options_for("ORC", compression="uncompressed", bloom_filter_columns=names)
@@ -521,7 +523,7 @@ def test_files_have_bloom_filters_of_the_columns_that_the_table_names(storage):
         assert read_table(storage, file.file_path, NESTED)["b"].to_pylist() == ["b"] * 1000
 
 
-def test_a_stripe_takes_at_least_what_its_footer_tells_and_is_handed_on_in_batches(storage):
+def test_orc_stripe_size_is_estimated_and_read_in_batches(storage):
     """The memory of a stripe was not known at all, so a task that could not hold it died of it."""
     schema = schema_of(column(1, "n", LONG), column(2, "s", STRING))
     rows = table_of(schema, [{"n": n, "s": f"{n * 7919 % 10007:050}"} for n in range(4000)])

@@ -153,7 +153,8 @@ def test_encoded_strings_are_counted_as_what_they_are():
     assert (metrics.split_offsets, metrics.column_sizes) == ((3,), None)
 
 
-def test_nan_is_counted_in_structs_but_not_below_null_ones_nor_in_lists():
+def test_nans_are_counted_in_live_structs_only():
+    """NaN counts skip lists and values below a null struct."""
     schema = schema_of(
         column(1, "s", StructType((column(2, "x", FLOAT), column(3, "t", StructType((column(4, "y", DOUBLE),)))))),
         column(5, "l", ListType(element_id=6, element=DOUBLE)),
@@ -367,7 +368,7 @@ def test_properties_of_other_formats_are_passed_over():
         ("avro", "write.avro.compression-level", "fast"),
     ],
 )
-def test_a_property_of_another_format_that_cannot_be_is_refused_with_its_name(file_format, key, value):
+def test_bad_property_of_other_format_is_refused(file_format, key, value):
     with pytest.raises(UsageError, match=f"table property '{key}' is '{value}'; set "):
         write_options({"write.format.default": file_format, key: value})
 
@@ -399,14 +400,14 @@ def test_a_row_group_that_fits_well_is_read_whole():
     assert TaskMemory(GIB).batch_rows(part_of(0, 0)) is None
 
 
-def test_a_large_one_is_read_in_batches_that_shrink_with_the_memory():
+def test_large_row_group_is_read_in_batches_by_memory():
     assert TaskMemory(8 * GIB).batch_rows(part_of(2**20, GIB)) == BATCH_BYTES // 1024
     # Half is for reading, of which a quarter is a batch: it is there twice, beside what else is held.
     assert TaskMemory(400 * MIB).batch_rows(part_of(2**20, GIB)) == 50 * MIB // 1024
     assert TaskMemory(8 * GIB).batch_rows(part_of(10, 10 * BATCH_BYTES)) == 1
 
 
-def test_one_that_does_not_fit_even_so_is_refused_with_what_to_set():
+def test_row_group_beyond_memory_is_refused_with_advice():
     with pytest.raises(UnsupportedError) as error:
         TaskMemory(400 * MIB).batch_rows(part_of(10, 2 * GIB, held_bytes=MIB))
     needed = MIB + 2 * -(-2 * GIB // 10)
@@ -430,7 +431,7 @@ def test_on_one_machine_the_advice_is_about_that_machine():
     assert "executor" not in error.value.message
 
 
-def test_rows_that_wait_to_be_written_have_a_quarter_of_the_memory_and_never_next_to_nothing():
+def test_write_buffer_is_a_quarter_of_memory():
     assert TaskMemory(GIB).row_group_bytes == 256 * MIB
     assert TaskMemory(0).row_group_bytes == 4 * MIB
 
@@ -485,7 +486,7 @@ def test_the_peak_is_the_one_that_the_system_tells(tmp_path):
 ROWS = schema_of(column(1, "id", LONG), column(2, "word", STRING))
 
 
-def test_the_largest_row_group_counts_as_it_is_in_memory_not_in_the_file():
+def test_largest_row_group_is_measured_in_memory():
     table = pa.table({"id": pa.array([1] * 100_000), "word": ["a"] * 100_000})
     reader = ParquetReader(io.BytesIO(parquet_bytes(table, row_group_rows=60_000)))
     part = reader.largest_part()
@@ -563,7 +564,7 @@ FIELD = [pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})]
 
 @pytest.mark.process
 @pytest.mark.parametrize("row_group_rows", [2**20, pytest.param(64 * 2**20, marks=pytest.mark.nightly)])
-def test_a_file_far_larger_than_the_memory_is_rewritten_whatever_its_row_groups(tmp_path, row_group_rows):
+def test_file_larger_than_memory_is_rewritten(tmp_path, row_group_rows):
     rows = pa.table([pa.array(range(2**20), pa.int64())], schema=pa.schema(FIELD))
     whole = pa.concat_tables([rows] * 64)
     assert whole.nbytes == 512 * MIB
@@ -576,7 +577,7 @@ def test_a_file_far_larger_than_the_memory_is_rewritten_whatever_its_row_groups(
 
 @pytest.mark.nightly
 @pytest.mark.process
-def test_a_row_group_that_no_batch_of_would_fit_is_refused_before_anything_is_written(tmp_path):
+def test_unreadable_row_group_is_refused_before_writing(tmp_path):
     text = "x" * (60 * MIB)
     field = pa.field("id", pa.string(), metadata={b"PARQUET:field_id": b"1"})
     pq.write_table(pa.table([[text, text]], schema=pa.schema([field])), tmp_path / "texts", compression="none")
@@ -611,7 +612,7 @@ def test_a_container_has_as_many_as_it_is_given_time_of(tmp_path, monkeypatch, g
     assert processors_count(system(tmp_path, groups, **files)) == count
 
 
-def test_a_system_without_limits_has_all_that_the_process_may_run_on(tmp_path):
+def test_without_limits_all_allowed_processors_count(tmp_path):
     assert processors_count(tmp_path / "none") == OWN
 
 

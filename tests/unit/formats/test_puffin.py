@@ -198,7 +198,7 @@ def test_pyiceberg_reads_the_same_positions(positions: set[int]):
     assert vectors[B.location].to_pylist() == [1]
 
 
-def test_a_vector_of_nothing_two_for_one_file_and_positions_beyond_63_bits_are_not_written(storage):
+def test_invalid_vectors_are_not_written(storage):
     for vectors, problem in (
         ([(A, BitMap64())], "deletes nothing"),
         ([(A, BitMap64([1])), (A, BitMap64([2]))], "two deletion vectors for"),
@@ -209,7 +209,7 @@ def test_a_vector_of_nothing_two_for_one_file_and_positions_beyond_63_bits_are_n
         assert storage.head(VECTORS) is None
 
 
-def test_a_vector_with_other_positions_than_its_manifest_counts_is_refused(storage):
+def test_vector_with_wrong_position_count_is_refused(storage):
     (file,) = write_deletion_vectors(storage, VECTORS, [(A, BitMap64([0, 5]))])
     with pytest.raises(InvalidTableError, match="deletes 2 rows, but its manifest says 3"):
         read_deletion_vector(storage, msgspec.structs.replace(file, record_count=3))
@@ -223,7 +223,7 @@ def test_an_entry_that_is_no_vector_is_refused(storage, missing: str):
 
 
 @pytest.mark.parametrize("bitmap", [b"", b"\x01" * 8, b"\xff" * 64, BitMap64([1, 2]).serialize()[:-1]])
-def test_a_bitmap_that_is_none_is_refused_though_its_checksum_fits(storage, bitmap: bytes):
+def test_invalid_bitmap_is_refused_despite_checksum(storage, bitmap: bytes):
     (file,) = write_deletion_vectors(storage, VECTORS, [(A, BitMap64([0, 5]))])
     blob = frame(bytes(bitmap))
     storage.delete_many([VECTORS])

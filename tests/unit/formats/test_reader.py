@@ -77,7 +77,7 @@ def put(storage, data, name="memory:/t/foreign"):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_metadata_columns_say_where_a_row_is_and_what_became_of_it(storage, file_format):
+def test_metadata_columns_describe_each_row(storage, file_format):
     (file,) = write_files(
         storage, NUMBERS, [table_of(NUMBERS, [{"n": i} for i in (7, 8, 9)])], options_for(file_format)
     )
@@ -97,7 +97,7 @@ def test_metadata_columns_say_where_a_row_is_and_what_became_of_it(storage, file
     ]
 
 
-def test_the_partition_of_an_unpartitioned_table_is_a_struct_without_fields(storage):
+def test_unpartitioned_partition_column_is_an_empty_struct(storage):
     (file,) = write_files(storage, NUMBERS, [table_of(NUMBERS, [{"n": 1}])])
     assert read_table(storage, file.file_path, schema_of(partition_column([]))).to_pylist() == [{"_partition": {}}]
 
@@ -250,7 +250,7 @@ AVRO_SCHEMA = {
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_name_mapping_finds_columns_at_every_level_and_ignores_what_it_does_not_name(storage, file_format):
+def test_name_mapping_applies_at_every_level(storage, file_format):
     rows = [
         {
             "record_id": 1, "ignored": "i", "other": "o", "location": {"lat": 1.5, "long": 2.5, "alt": 3.5},
@@ -292,7 +292,7 @@ def test_a_dot_in_a_mapped_name_is_part_of_the_name(storage, file_format):
 
 
 @pytest.mark.parametrize("file_format", ["PARQUET", "ORC"])
-def test_of_a_file_without_ids_the_partition_is_believed_before_a_mapped_column(storage, file_format):
+def test_partition_value_beats_mapped_column_without_ids(storage, file_format):
     location = put(storage, foreign_bytes(file_format, pa.table({"id": pa.array([1], pa.int64()), "data": ["file"]})))
     schema = schema_of(column(1, "id", LONG), column(2, "data", STRING))
     mapping = parse_name_mapping(MAPPING)
@@ -349,7 +349,7 @@ HALF_ROW = {"id": 1, "place": {"lat": 2, "lon": 3}, "tags": [4], "notes": [("k",
          marked("id", pa.int64())],
     ],
 )  # fmt: skip
-def test_columns_without_ids_beside_columns_with_one_are_mapped_at_every_level(fields):
+def test_columns_without_ids_are_mapped_beside_others(fields):
     storage = MemoryStorage()
     values = [[1], [{"lat": 2, "long": 3}], [[4]], [[("k", 5)]], [None]]
     columns = [pa.array(some, field.type) for some, field in zip(values, fields, strict=False)]
@@ -370,7 +370,8 @@ def test_columns_without_ids_beside_columns_with_one_are_mapped_at_every_level(f
         ([marked("notes", NOTES, 7)], None, "notes.key"),
     ],
 )
-def test_a_column_that_has_neither_an_id_nor_a_mapped_name_is_refused_and_not_read_as_null(fields, mapping, lost):
+def test_unmapped_column_without_id_is_refused_not_null(fields, mapping, lost):
+    """Reading such a column as null would lose its values in a rewrite."""
     storage = MemoryStorage()
     table = pa.Table.from_arrays([pa.nulls(1, field.type) for field in fields], schema=pa.schema(fields))
     location = put(storage, foreign_bytes("PARQUET", table))
@@ -391,13 +392,13 @@ def test_two_columns_of_one_id_are_an_invalid_table(storage):
         read_table(storage, location, HALF_MAPPED, file_format="PARQUET", name_mapping=mapping)
 
 
-def test_a_file_of_which_the_mapping_names_nothing_has_rows_of_nulls(storage):
+def test_file_with_nothing_mapped_reads_as_nulls(storage):
     location = put(storage, foreign_bytes("PARQUET", pa.table({"x": [1, 2]})))
     table = read_table(storage, location, NUMBERS, file_format="parquet", name_mapping=parse_name_mapping("[]"))
     assert table["n"].to_pylist() == [None, None]
 
 
-def test_a_list_whose_element_the_mapping_does_not_name_is_refused(storage):
+def test_list_with_unmapped_element_is_refused(storage):
     location = put(storage, foreign_bytes("PARQUET", pa.table({"l": [[1]]})))
     mapping = parse_name_mapping('[{"field-id": 1, "names": ["l"]}]')
     schema = schema_of(column(1, "l", ListType(element_id=2, element=LONG)))
@@ -406,7 +407,7 @@ def test_a_list_whose_element_the_mapping_does_not_name_is_refused(storage):
 
 
 @pytest.mark.parametrize("compliant", [True, False])
-def test_lists_are_mapped_whatever_their_writer_called_the_elements(storage, compliant):
+def test_list_element_is_mapped_under_any_name(storage, compliant):
     out = io.BytesIO()
     pq.write_table(pa.table({"l": [[1, 2], None]}), out, use_compliant_nested_type=compliant)
     mapping = parse_name_mapping('[{"field-id": 1, "names": ["l"], "fields": [{"field-id": 2, "names": ["element"]}]}]')
@@ -482,7 +483,7 @@ def test_text_that_its_writer_did_not_mark_is_read_as_text(storage):
 
 @cases(60)
 @given(st.sampled_from(FORMATS), st.data())
-def test_a_file_with_some_bytes_changed_is_read_or_refused_with_an_error_of_ours(file_format, data):
+def test_changed_bytes_read_or_raise_own_error(file_format, data):
     storage = MemoryStorage()
     schema = schema_of(
         column(1, "n", LONG), column(2, "s", STRING), column(3, "l", ListType(element_id=4, element=INT))
@@ -504,7 +505,7 @@ WORDS = schema_of(column(1, "n", LONG, required=True), column(2, "s", STRING))
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_columns_that_were_found_in_one_file_are_found_anew_in_one_that_differs(storage, file_format):
+def test_column_lookup_is_redone_for_differing_files(storage, file_format):
     options = options_for(file_format)
     reordered = schema_of(column(2, "was_s", STRING), column(1, "n", INT))
     without = schema_of(column(1, "n", LONG), column(9, "dropped", STRING))
@@ -536,7 +537,7 @@ def test_what_only_the_partition_says_is_said_of_each_file(storage):
     assert found == [{"n": n, "day": n * 10} for n in range(3)]
 
 
-def test_a_name_gives_no_id_in_a_file_whose_partition_says_the_value(storage):
+def test_partition_value_suppresses_name_mapping(storage):
     mapping = parse_name_mapping('[{"names": ["n"], "field-id": 1}]')
     columns, found = FileColumns(NUMBERS), []
     put(storage, foreign_bytes("PARQUET", pa.table({"n": [5]})))

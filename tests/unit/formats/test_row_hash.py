@@ -70,7 +70,7 @@ def hash_of_values(type_, *values):
 
 
 @given(tables(max_rows=7), st.randoms(use_true_random=False))
-def test_neither_the_order_of_rows_and_columns_nor_how_they_are_cut_matters(generated, chance):
+def test_hash_ignores_row_order_column_order_and_cuts(generated, chance):
     schema, table = generated
     expected = hash_of(table, schema)
     order = list(range(table.num_rows))
@@ -90,7 +90,7 @@ def test_neither_the_order_of_rows_and_columns_nor_how_they_are_cut_matters(gene
 
 
 @given(st.sampled_from(TYPES), st.randoms(use_true_random=False), st.integers(1, 6), st.booleans())
-def test_sums_are_equal_where_a_slow_comparison_says_that_rows_are(type_, chance, count, is_same):
+def test_hash_equality_agrees_with_slow_comparison(type_, chance, count, is_same):
     schema = schema_with(type_)
     one = rows_with(type_, count, chance)
     other = chance.sample(one, count)
@@ -229,7 +229,7 @@ def test_the_zeros_differ_and_every_nan_is_the_same():
         assert hash_of_values(type_, 0.0) != hash_of_values(type_, -0.0)
 
 
-def test_signs_lost_by_two_columns_of_a_row_do_not_make_up_for_each_other():
+def test_lost_signs_in_two_columns_do_not_cancel_out():
     schema = schema_of(column(1, "x", DOUBLE), column(2, "y", DOUBLE), column(3, "n", LONG), column(4, "m", LONG))
     row = {"x": 1.5, "y": 2.5, "n": 1, "m": 2}
     others = [
@@ -242,7 +242,7 @@ def test_signs_lost_by_two_columns_of_a_row_do_not_make_up_for_each_other():
     assert len({hash_of(table_of(schema, [each]), schema).digest for each in [row, *others]}) == 6
 
 
-def test_values_swapped_between_rows_are_found_whatever_else_the_rows_hold():
+def test_values_swapped_between_rows_change_the_hash():
     schema = schema_of(column(1, "n", LONG), column(2, "m", LONG), column(3, "flag", BOOLEAN))
     chance = Choices(1)
     for _ in range(300):
@@ -254,7 +254,8 @@ def test_values_swapped_between_rows_are_found_whatever_else_the_rows_hold():
         assert found == (a == c or b == d)
 
 
-def test_a_null_struct_is_not_one_of_nulls_and_what_lies_below_a_null_is_no_data():
+def test_null_struct_differs_from_struct_of_nulls():
+    """What a null hides in a struct or list is no data and does not change the hash."""
     fields = list(arrow_field(column(1, "c", PAIR)).type)
     children = [pa.array([1, 2, None], pa.int32()), pa.array(["a", "b", None])]
     struct = pa.StructArray.from_arrays(children, fields=fields, mask=pa.array([True, False, False]))
@@ -266,7 +267,7 @@ def test_a_null_struct_is_not_one_of_nulls_and_what_lies_below_a_null_is_no_data
     assert hash_of_column(type_, lists) == hash_of_values(type_, None, [2])
 
 
-def test_the_order_of_elements_matters_and_that_of_entries_does_not():
+def test_list_order_matters_and_map_order_does_not():
     listed, mapped = ListType(element_id=2, element=LONG), MapType(key_id=3, key=STRING, value_id=4, value=LONG)
     assert hash_of_values(listed, [1, 2]) != hash_of_values(listed, [2, 1])
     assert hash_of_values(listed, [1], [2]) != hash_of_values(listed, [1, 2], [])
@@ -276,7 +277,7 @@ def test_the_order_of_elements_matters_and_that_of_entries_does_not():
     assert hash_of_values(mapped, [("a", 1)], [("b", 2)]) != hash_of_values(mapped, [("a", 1), ("b", 2)], [])
 
 
-def test_a_column_that_is_lacking_has_its_default_or_nulls_at_every_level():
+def test_missing_column_hashes_as_default_or_null():
     wider = StructType((*PAIR.fields, replace(column(14, "z", LONG), initial_default=7), column(15, "w", DATE)))
     array = pa.array([{"x": 1, "y": "a"}, None], arrow_field(column(1, "c", PAIR)).type)
     expected = hash_of_values(wider, {"x": 1, "y": "a", "z": 7, "w": None}, None)
@@ -286,7 +287,7 @@ def test_a_column_that_is_lacking_has_its_default_or_nulls_at_every_level():
         hash_of_column(needed, array)
 
 
-def test_columns_of_no_values_and_of_other_tables_are_not_looked_at():
+def test_foreign_and_untyped_columns_are_ignored():
     schema = schema_of(*WORDS.fields, column(3, "nothing", UNKNOWN))
     table = table_of(WORDS, [{"n": 1, "s": "a"}])
     other = table.append_column(pa.field("other", pa.int64(), metadata={FIELD_ID_KEY: b"9"}), pa.array([5]))
@@ -316,7 +317,7 @@ def coded(table):
 
 
 @given(tables(max_rows=7), st.randoms(use_true_random=False))
-def test_how_rows_are_cut_and_held_does_not_matter_but_their_order_does(generated, chance):
+def test_sequence_hash_depends_on_order_not_on_cuts(generated, chance):
     schema, table = generated
     order = sequence_of(table, schema)
     cut = chance.randrange(table.num_rows + 1)
@@ -334,7 +335,7 @@ def test_how_rows_are_cut_and_held_does_not_matter_but_their_order_does(generate
 
 
 @pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
-def test_every_fault_in_a_written_file_is_caught_and_no_file_that_is_right_accused(file_format):
+def test_every_fault_in_file_is_caught_without_false_alarm(file_format):
     numbers, checked, wrong = Choices(9), 0, []
     for type_ in TYPES:
         schema = schema_with(type_)
@@ -354,7 +355,7 @@ def test_every_fault_in_a_written_file_is_caught_and_no_file_that_is_right_accus
     assert checked > 200
 
 
-def test_rows_that_a_file_has_in_another_order_are_another_sequence():
+def test_swapped_or_repeated_row_changes_the_sequence():
     rows = [{"n": n, "s": str(n)} for n in range(2000)]
     schema = schema_of(column(1, "n", LONG), column(2, "s", STRING))
     order = sequence_of(table_of(schema, rows), schema)
@@ -365,7 +366,7 @@ def test_rows_that_a_file_has_in_another_order_are_another_sequence():
     assert sequence_of(table_of(schema, [*rows[:998], *rows[997:998], *rows[999:]]), schema, order).total != order.total
 
 
-def test_values_of_a_dictionary_have_one_number_whichever_file_they_come_from():
+def test_dictionary_values_have_one_number_across_files():
     words = [None, "b", "a", "", "b", "c", "a", None]
     order = RowSequence(TEXT)
     for part in (words[:4], words[4:]):
@@ -403,7 +404,7 @@ def test_a_column_that_is_not_there_has_its_default_or_nulls():
         sequence_of(whole.select(["set"]), schema_of(column(1, "s", STRING, required=True)))
 
 
-def test_a_column_without_a_type_is_not_looked_at_and_no_rows_have_one_sum():
+def test_untyped_column_is_ignored_and_empty_sum_is_fixed():
     schema = schema_of(column(1, "s", STRING), column(2, "u", UNKNOWN))
     order = sequence_of(table_of(TEXT, [{"s": "a"}]), schema)
     assert order.again().total == RowSequence(schema).total != order.total

@@ -218,7 +218,7 @@ def test_origins_of_a_task_that_fails_are_not_left(storage, closed):
     assert not storage.files
 
 
-def test_rows_that_do_not_follow_each_other_are_pieces_of_their_own():
+def test_non_contiguous_rows_are_separate_pieces():
     notes = ReadNotes()
     notes.begin("a", has_key_deletes=True)
     rows = [notes.add(0, 3), notes.add(3, 2), notes.add(9, 2)]
@@ -238,7 +238,8 @@ def test_rows_that_do_not_follow_each_other_are_pieces_of_their_own():
     assert third.applied is None
 
 
-def test_ordinals_run_on_from_file_to_file_and_pieces_of_one_share_them():
+def test_ordinals_continue_across_files():
+    """Pieces of one file share its first ordinal, and numbering twice changes nothing."""
     pieces = [
         FilePiece(location=path, record_count=count, size_bytes=1, split=split)
         for path, count, split in [("a", 5, None), ("b", 7, (0, 10)), ("b", 7, (10, 20)), ("c", 2, None)]
@@ -285,7 +286,7 @@ def range_tasks(task, points):
 @pytest.mark.slow
 @cases(25)
 @given(histories(), st.lists(st.integers(0, 20), max_size=3), st.sampled_from([1, 2**29]), st.integers(0, 8))
-def test_rows_that_keep_their_order_are_found_by_the_pieces_that_were_read(history, cuts, target, share):
+def test_rows_in_order_are_found_by_pieces_read(history, cuts, target, share):
     storage, files = history
     deletes, whole = deleting(storage, files)
     pieces = [part for piece in whole for part in cut(storage, piece, cuts)]

@@ -87,7 +87,7 @@ def test_decimals_are_truncated_beyond_the_digits_of_their_type():
 
 
 @pytest.mark.parametrize("found", [[], ["a"], [None]])
-def test_what_does_not_take_the_type_is_an_error_whatever_the_values(found):
+def test_inapplicable_transform_is_refused_for_any_values(found):
     array = array_of(STRING, found)
     with pytest.raises(InvalidTableError, match="'hour' cannot be applied to a column of type string"):
         transformed(array, STRING, parse_transform("hour"))
@@ -194,7 +194,7 @@ def table(**columns) -> pa.Table:
 KINDS = schema_of(column(1, "kind", STRING), column(2, "n", INT))
 
 
-def test_without_fields_there_is_one_partition_and_the_table_is_not_copied():
+def test_without_partition_fields_table_is_not_copied():
     data = table(kind=["b", "a"], n=pa.array([1, 2], pa.int32()))
     ((values, part),) = split_by_partition(data, PartitionSpec(spec_id=0, fields=()), KINDS)
     assert values == ()
@@ -250,7 +250,7 @@ def test_many_partitions_of_many_rows_are_split_in_one_pass():
     assert all(part.num_rows == 3 and pc.all(pc.equal(part["n"], values[0])).as_py() for values, part in parts[::1000])
 
 
-def test_a_void_field_needs_neither_its_column_nor_a_type_that_can_be_compared():
+def test_void_field_needs_no_column_or_comparable_type():
     schema = schema_of(column(1, "id", LONG), column(2, "tags", ListType(element_id=3, element=STRING)))
     data = table(id=[1, 1, 2], tags=[["a"], None, []])
     spec = spec_of((2, Void()), (1, parse_transform("identity")), (77, Void()))
@@ -267,7 +267,7 @@ def test_a_void_field_needs_neither_its_column_nor_a_type_that_can_be_compared()
         (TIMESTAMP, -(2**63) + 1, "hour", "int"),
     ],
 )
-def test_a_value_whose_partition_cannot_be_written_is_refused_and_named(type_, value, transform, result):
+def test_value_with_out_of_range_partition_is_refused(type_, value, transform, result):
     schema = schema_of(column(1, "a", type_))
     data = table_of(schema, [{"a": 0}, {"a": value}])
     with pytest.raises(UsageError, match=f"column 'a' holds {value}.* out of the range of {result}"):
@@ -288,7 +288,7 @@ def test_the_least_numbers_that_have_a_partition_are_taken():
     assert [values for values, _ in parts] == [(-(2**31) + 8,), (2**31 - 8,)]
 
 
-def test_a_transform_that_does_not_take_its_column_is_refused_whatever_the_rows_hold():
+def test_split_refuses_inapplicable_transform_for_any_rows():
     schema = schema_of(column(1, "ratio", DOUBLE))
     spec = spec_of((1, parse_transform("day")))
     for value in (None, 1.5):

@@ -107,7 +107,7 @@ def test_files_end_near_the_target_size(storage, file_format):
         assert 300_000 < file.file_size_in_bytes < 600_000
 
 
-def test_rows_that_compress_well_are_not_taken_for_a_full_orc_file(storage):
+def test_compressible_rows_do_not_end_orc_file_early(storage):
     # Half of what a row takes in memory, which a file is believed to take until a stripe is written, is forty times too much.
     options = options_for("ORC", target_file_size_bytes=400_000)
     rows_count = 200_000
@@ -147,7 +147,7 @@ def test_metrics_follow_the_modes(storage, file_format):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_columns_of_type_unknown_are_not_written_and_read_as_null(storage, file_format):
+def test_unknown_type_columns_are_not_written(storage, file_format):
     schema = schema_of(
         column(1, "u", UNKNOWN),
         column(2, "n", INT),
@@ -163,7 +163,7 @@ def test_columns_of_type_unknown_are_not_written_and_read_as_null(storage, file_
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_file_written_with_an_old_schema_is_read_in_the_new_one(storage, file_format):
+def test_old_file_is_read_in_evolved_schema(storage, file_format):
     old = schema_of(
         column(1, "a", INT),
         column(2, "gone", STRING),
@@ -187,7 +187,7 @@ def test_a_file_written_with_an_old_schema_is_read_in_the_new_one(storage, file_
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_schema_without_a_column_of_the_file_still_has_its_rows(storage, file_format):
+def test_schema_without_file_columns_keeps_row_count(storage, file_format):
     (file,) = write_files(storage, WORDS, [words(7)], options_for(file_format))
     assert read_table(storage, file.file_path, schema_of(column(9, "new", INT)))["new"].to_pylist() == [None] * 7
 
@@ -277,7 +277,7 @@ def test_a_file_that_was_cut_anywhere_is_an_invalid_table(storage, file_format):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_file_of_another_format_than_its_manifest_says_is_an_invalid_table(storage, file_format):
+def test_format_other_than_in_manifest_is_invalid(storage, file_format):
     other = FORMATS[FORMATS.index(file_format) - 1]
     (file,) = write_files(storage, WORDS, [words(5)], options_for(file_format))
     with pytest.raises(InvalidTableError):
@@ -308,7 +308,7 @@ def test_an_error_in_the_block_deletes_every_file(storage, file_format):
     assert storage.files == {}
 
 
-def test_a_timestamp_that_orc_could_not_be_read_with_is_refused_and_leaves_nothing(storage):
+def test_unreadable_orc_timestamp_is_refused_by_writer(storage):
     schema = schema_of(column(1, "t", TIMESTAMP))
     far = table_of(schema, [{"t": 253_402_300_799_999_999}])
     with pytest.raises(UnsupportedError, match="years 1677 to 2262"):
@@ -327,7 +327,7 @@ def test_a_timestamp_that_orc_could_not_be_read_with_is_refused_and_leaves_nothi
         pytest.param(950, 100, 95, id="ten of one size"),
     ],
 )
-def test_row_groups_end_where_the_file_shall_end_unless_they_got_small_for_it(remaining, full, next_one):
+def test_row_groups_fill_file_unless_too_small(remaining, full, next_one):
     """Of lineitem, compacted to files of 64 MiB, they were too small on average to be copied by a later compaction."""
     assert next_row_group_bytes(remaining, full) == next_one
 

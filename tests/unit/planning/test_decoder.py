@@ -160,7 +160,7 @@ def test_what_is_read_in_the_slow_way_is_counted_and_told_once(
     assert ".avro' is read by fastavro, as DataFusion's reader fails: a release that reads nothing; " in event.message
 
 
-def test_slow_manifests_stand_in_the_steps_and_in_what_a_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_manifests_are_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     store = of_ours(2, "gzip")
     assert sum(decoded.steps.slow_manifests_count for decoded in decode(task_of(store))) == 0
     monkeypatch.setattr(avro_decoder, "_read_whole", None)
@@ -195,7 +195,7 @@ def one_block(count: int, payload: bytes) -> bytes:
     return head + encode_long(count) + encode_long(len(payload)) + payload + b"s" * 16
 
 
-def test_datafusion_ends_a_block_with_its_bytes_whatever_it_counts(tmp_path: Path) -> None:
+def test_datafusion_decodes_whole_block_whatever_its_count(tmp_path: Path) -> None:
     path = tmp_path / "one.avro"
     path.write_bytes(one_block(avro_decoder._MORE_THAN_ANY, b"".join(encode_long(n) + b"\0" for n in range(5000))))
     assert avro_decoder._read_whole(str(path), ["a0"], 5000)["a0"].to_pylist() == [*range(5000)]
@@ -230,7 +230,7 @@ def test_isal_inflates_with_a_bound_as_zlib_does() -> None:
         assert (cut.decompress(packed[:-1], 1000) != bytes(1000), cut.eof)[1] is False
 
 
-def test_of_listeners_that_overlap_the_newest_that_still_listens_is_told() -> None:
+def test_newest_active_listener_hears_of_slow_reads() -> None:
     told: list[str] = []
 
     class Named:

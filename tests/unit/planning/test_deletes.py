@@ -72,7 +72,7 @@ def test_what_cannot_be_is_refused_as_by_the_rule(deletes: Entries, problem: str
     assert of_tables.value.message == of_rule.value.message == problem
 
 
-def test_vectors_and_deletes_of_one_file_that_are_too_old_or_of_no_live_file_break_nothing() -> None:
+def test_old_or_orphaned_single_file_deletes_are_harmless() -> None:
     elsewhere = {"spec_id": 2, "partition": (0.5, 1)}
     old = [vector(4, "a", **elsewhere), positions("p", 4, referenced_data_file="a", **elsewhere)]
     lost = [vector(7, "gone", **elsewhere), vector(8, "gone", 50), positions("q", 7, referenced_data_file="gone")]
@@ -92,7 +92,7 @@ def test_equality_deletes_have_no_path_bounds() -> None:
     assert names([A], [equality("e", 9, **bounded(b"x", b"y"))]) == {"a": ["e"]}
 
 
-def test_those_of_a_data_file_are_in_order_of_number_path_and_offset() -> None:
+def test_deletes_are_ordered_by_number_path_and_offset() -> None:
     deletes = [equality("b", 8), equality("a", 8), positions("é", 7), equality("z", 7), positions("Z", 7)]
     assert names([A], deletes) == {"a": ["Z", "z", "é", "a", "b"]}
 
@@ -115,7 +115,7 @@ def test_pairs_that_are_too_many_are_left_to_spark() -> None:
 
 
 @given(generated_tables())
-def test_runs_are_of_one_list_whose_members_are_in_the_order_of_their_numbers(table: tuple[Entries, Entries]) -> None:
+def test_runs_stay_in_one_list_ordered_by_number(table: tuple[Entries, Entries]) -> None:
     held = reaching(table_of(table[0]), table_of(table[1]), SPECS)
     assert held is not None
     numbers = held.deletes["sequence_number"].to_pylist()
@@ -132,7 +132,7 @@ def test_runs_are_of_one_list_whose_members_are_in_the_order_of_their_numbers(ta
 
 
 @given(generated_tables())
-def test_positions_of_a_data_file_alone_are_those_of_deletes_whose_own_path_is_its_path(
+def test_own_record_counts_follow_own_paths(
     table: tuple[Entries, Entries],
 ) -> None:
     data, deletes = table
@@ -146,7 +146,7 @@ def test_positions_of_a_data_file_alone_are_those_of_deletes_whose_own_path_is_i
     assert held.own_record_counts(table_of(data)["file_path"]).tolist() == wanted
 
 
-def test_a_delete_file_whose_equal_bounds_were_cut_is_of_no_data_file_alone() -> None:
+def test_truncated_equal_bounds_name_no_single_file() -> None:
     deletes = [positions("p", 7, record_count=5, **bounded(b"a", b"a"))]
     for paths, counts in ((["a", "ab"], [5, 0]), (["ab", "ac"], [0, 0])):
         data = table_of([entry(path, 5) for path in paths])
@@ -184,7 +184,7 @@ def matched(data: Sequence[ManifestEntry], deletes: Sequence[ManifestEntry], bat
 
 @cases(100)
 @given(generated_tables(), st.integers(1, 4), st.integers(1, 9))
-def test_a_task_gives_each_data_file_the_deletes_that_the_rule_gives_it(tables, batch_rows, pairs):
+def test_task_matches_deletes_by_the_rule(tables, batch_rows, pairs):
     data, deletes = tables
     if not data:
         return
@@ -219,7 +219,7 @@ def test_nothing_that_comes_makes_nothing():
     assert matched([entry("a", 1)], []).to_pylist()[0]["deletes"] == []
 
 
-def test_deletes_that_are_not_for_one_data_file_are_counted_by_partition():
+def test_shared_deletes_are_counted_by_partition():
     deletes = [
         *(positions(f"p{n}", 3) for n in range(3)),
         *(positions(f"q{n}", 3, partition=("y",)) for n in range(2)),

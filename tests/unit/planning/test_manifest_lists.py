@@ -179,7 +179,7 @@ def test_spark_is_not_started_for_few_lists_nor_for_none() -> None:
         assert (found.manifests, found.keys.tolist(), found.untotalled_count, found.unreadable) == ((), [], 0, ())
 
 
-def test_a_list_that_snapshots_share_is_read_once_and_held_against_both() -> None:
+def test_shared_list_is_read_once_and_checked_for_each_snapshot() -> None:
     table = Lists()
     first = table.put([row(1)])
     table.snapshots.append(
@@ -263,7 +263,7 @@ def test_one_total_is_compared_where_the_other_is_missing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "empty", "not avro", "foreign"])
-def test_a_list_that_cannot_be_read_stops_what_is_kept_and_nothing_else(decoder: ManifestDecoder, damage: str) -> None:
+def test_unreadable_list_stops_only_checked_reads(decoder: ManifestDecoder, damage: str) -> None:
     table = Lists()
     table.put([row(1)])
     data = {"empty": b"", "not avro": b"what is it"}.get(damage)
@@ -408,7 +408,7 @@ def test_manifests_that_a_snapshot_names_itself_are_read_once() -> None:
     assert len(table.found(without=key).manifests) == 1
 
 
-def test_a_snapshot_that_names_its_manifests_itself_must_name_all() -> None:
+def test_snapshot_with_inline_manifests_must_name_all() -> None:
     table = Lists()
     unlisted(table, 1, summary={"total-data-files": "2", "total-delete-files": "0"})
     assert table.refused().startswith(
@@ -436,7 +436,7 @@ def test_one_whose_location_is_none_is_told_of() -> None:
     assert (len(found.manifests), found.unreadable) == (1, ("metadata/v2.avro",))
 
 
-def test_what_a_task_answers_does_not_repeat_the_keys_that_it_was_given() -> None:
+def test_task_answer_omits_the_keys_it_was_given() -> None:
     unwanted = np.arange(10_000, dtype=np.int64)
     distinct = manifest_lists._DistinctManifests(unwanted, check=False, trust=False)
     distinct._add(rows_of([row(1), row(2)]), ["a list"])
@@ -665,7 +665,7 @@ def tables():
 
 
 @pytest.mark.parametrize("decoder", ManifestDecoder)
-def test_a_manifest_is_named_by_the_snapshot_that_added_it_and_all_after_it(tables, decoder, monkeypatch):
+def test_manifest_is_named_by_its_snapshot_and_later_ones(tables, decoder, monkeypatch):
     monkeypatch.setattr(naming, "chosen_decoder", lambda: (decoder, ""))
     last = tables[-1]
     ids = [table.metadata.current_snapshot_id for table in tables]
@@ -677,7 +677,7 @@ def test_a_manifest_is_named_by_the_snapshot_that_added_it_and_all_after_it(tabl
     assert snapshots_naming(last.storage, no_spark, last.metadata.snapshots, []) == {}
 
 
-def test_a_list_that_cannot_be_read_is_passed_over_and_the_others_are_not(tables):
+def test_unreadable_list_is_skipped(tables):
     last = tables[-1]
     broken, missing, *_ = last.metadata.snapshots
     files = dict(last.storage.files)

@@ -166,7 +166,7 @@ def recoded(data: bytes, codec: str, block_bytes: int = 16000) -> bytes:
 
 
 @given(st.data())
-def test_entries_of_any_partition_type_are_the_same_by_either_decoder(data: st.DataObject):
+def test_entries_of_any_partition_type_decode_equally(data: st.DataObject):
     partition = data.draw(partition_types(), label="partition")
     entries = data.draw(st.lists(manifest_entries(partition), max_size=4))
     version = data.draw(st.sampled_from([1, 2, 3]) if all(numbered(e) for e in entries) else st.sampled_from([2, 3]))
@@ -181,7 +181,7 @@ def numbered(entry: ManifestEntry) -> bool:
 
 @given(st.data())
 @cases(30)
-def test_partitions_of_decimals_and_fixed_values_of_every_size_come_back(data: st.DataObject):
+def test_decimal_and_fixed_partitions_round_trip(data: st.DataObject):
     partition = data.draw(partition_types(decimal_types() | fixed_types()))
     entries = data.draw(st.lists(manifest_entries(partition), min_size=1, max_size=3))
     check(*write_manifest(entries, partition), partition)
@@ -206,7 +206,7 @@ def test_deletion_vectors_of_version_3_are_read():
 
 @for_each("codec", ["null", "deflate", "zstandard", "snappy", "bzip2"])
 @for_each("batch_records", [1, 7, 100_000])
-def test_a_manifest_of_several_blocks_and_any_codec_is_read_in_batches(codec: str, batch_records: int):
+def test_multi_block_manifest_is_read_in_batches(codec: str, batch_records: int):
     files = [data_file(f"file:/{number}", partition=(number % 7,), **METRICS) for number in range(500)]
     data, row = write_manifest([[added, existing, deleted][n % 3](file) for n, file in enumerate(files)])
     data = recoded(data, codec, 4000)
@@ -229,7 +229,7 @@ def test_a_manifest_without_entries_gives_no_batches():
     assert vectorised(data, row) == batches(data, row, decoder=FASTAVRO) == []
 
 
-def test_entries_of_an_unpartitioned_spec_have_an_empty_partition():
+def test_unpartitioned_entries_have_empty_partition():
     data, row = write_manifest([added(data_file(partition=()))] * 3, UNPARTITIONED)
     check(data, row, UNPARTITIONED)
     (batch,) = vectorised(data, row, UNPARTITIONED, ["partition"])
@@ -348,7 +348,7 @@ def test_a_manifest_that_was_cut_gives_the_error_that_says_so(codec: str):
 
 @for_each("change", [-60, -2, -1, 1, 5, 1 << 40])
 @for_each("codec", ["gzip", "uncompressed"])
-def test_a_block_that_counts_other_records_than_it_holds_is_an_error_and_hangs_nothing(codec: str, change: int):
+def test_block_with_wrong_record_count_fails_and_never_hangs(codec: str, change: int):
     data, row = write_manifest([added(), existing(), deleted()], codec=codec)
     row = msgspec.structs.replace(row, **UNKNOWN_COUNTS)
     (block,) = blocks(data)
@@ -416,7 +416,7 @@ def test_two_fields_of_one_name_or_one_without_an_id_are_refused():
     assert "no field id" in both_refuse(with_schema(data, without_id), row)
 
 
-def test_a_partition_field_that_no_id_finds_is_an_error_never_null():
+def test_partition_field_without_id_is_an_error_not_null():
     other = StructType((NestedField(field_id=1001, name="day", type=parse_type("date")),))
     assert "no partition field with id 1001" in both_refuse(*write_manifest([added()]), other)
 
@@ -529,9 +529,7 @@ def test_no_temporary_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_temporary_directory_of_an_odd_name_or_none_at_all_harms_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_odd_or_missing_temp_directory_is_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     data, row = several_blocks("deflate")
     expected = rows_of(read_entries(data, row))
     odd = tmp_path / "a b*[c]%20#d?"
@@ -541,7 +539,7 @@ def test_a_temporary_directory_of_an_odd_name_or_none_at_all_harms_nothing(
         assert rows(batches(data, row)) == expected
 
 
-def test_what_datafusion_cannot_do_is_done_by_fastavro_from_where_it_stopped(monkeypatch: pytest.MonkeyPatch):
+def test_fastavro_continues_where_datafusion_stops(monkeypatch: pytest.MonkeyPatch):
     data, row = several_blocks("deflate")
     expected = rows_of(read_entries(data, row))
     whole, calls = manifest_reader.ManifestBatchReader._entries, []
@@ -660,7 +658,8 @@ def renamed(schema: Any) -> Any:
     return schema
 
 
-def test_what_may_not_be_small_or_is_laid_out_otherwise_goes_by_itself(counted: list[str]) -> None:
+def test_unbundled_manifests_are_read_alone(counted: list[str]) -> None:
+    """Manifests without counts or with another schema are not read together with small ones."""
     store = Store()
     data, row = write_manifest([added(data_file("file:/a"))])
     store.put(data, row)
@@ -683,7 +682,7 @@ def test_a_bundle_ends_where_a_batch_is_full(monkeypatch: pytest.MonkeyPatch, co
 
 
 @pytest.mark.parametrize("damage", ["cut", "counts", "path"])
-def test_what_is_wrong_with_one_of_them_is_told_as_if_it_were_alone(damage: str) -> None:
+def test_bundled_error_equals_that_of_single_manifest(damage: str) -> None:
     store = Store()
     for number in range(3):
         data, row = write_manifest([added(data_file(f"file:/{number}"))])
@@ -811,6 +810,6 @@ def test_stored_values_of_a_narrower_type_are_widened():
         ("f79c3e09-677c-4bbd-a479-3f349cb785e7", pa.string(), "uuid"),
     ],
 )
-def test_a_value_that_is_stored_as_something_else_is_left_to_others(value: Any, kind: pa.DataType, name: str):
+def test_value_of_wrong_stored_type_is_left_to_fallback(value: Any, kind: pa.DataType, name: str):
     with pytest.raises(NotReadError):
         stored([value], kind, name)

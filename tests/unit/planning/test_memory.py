@@ -55,7 +55,7 @@ class Counted:
     asked=st.lists(st.integers(0, 7), max_size=40),
     room=st.integers(1, 120),
 )
-def test_memory_never_holds_more_than_its_room_and_always_gives_what_lies_there(sizes, asked, room):
+def test_memory_stays_within_room_and_returns_stored_bytes(sizes, asked, room):
     inner, memory = Counted(), Memory(room)
     inner.files = {manifest(number): bytes([number]) * size for number, size in enumerate(sizes)}
     storage = RememberedStorage(inner, memory, "c")
@@ -93,7 +93,8 @@ def test_what_may_change_or_is_no_manifest_is_read_each_time(location):
     assert storage.read(location) == b"second"
 
 
-def test_two_catalogs_have_each_their_own_and_all_else_is_the_storage_s():
+def test_catalogs_are_cached_separately():
+    """Each catalog has its own bytes, and all other operations go to the storage."""
     one, other, memory = Counted(), Counted(), Memory()
     one.files[manifest(1)], other.files[manifest(1)] = b"one", b"other"
     first, second = RememberedStorage(one, memory, "c"), RememberedStorage(other, memory, "d")
@@ -111,7 +112,7 @@ def test_in_a_task_it_is_the_storage_itself():
 
 
 @pytest.mark.slow
-def test_a_look_and_two_jobs_read_each_manifest_once_and_the_table_is_as_without():
+def test_health_and_two_jobs_read_each_manifest_once():
     plain = World(2)
     for number in range(7):
         plain.append(number)
@@ -230,7 +231,7 @@ def test_remembered_entries_are_those_that_are_read(counts, room, asked):
         assert memory.columns_bytes <= room
 
 
-def test_what_was_decoded_is_not_read_again_and_another_column_or_field_is():
+def test_decoded_columns_are_reused_and_others_are_read():
     storage, memory = CountedStore(), Memory()
     rows = written(storage, [[*entries_of(number, 4)] for number in range(3)])
     # Bytes that are remembered would answer as well.
@@ -288,7 +289,7 @@ def test_what_the_fast_decoder_fails_on_is_told_each_time(monkeypatch):
     assert [read(asked)[1].slow_manifests_count for _ in range(2)] == [1, 1]
 
 
-def test_of_a_table_that_has_no_room_as_a_whole_most_is_known_the_next_time():
+def test_most_of_an_oversized_table_is_remembered():
     batch = pa.record_batch({"file_path": pa.array(["x" * 100] * 10)})
     memory = Memory(batch.get_total_buffer_size() * 8 * 8 // 7 + 1)
     _, row = write_manifest([added()])
@@ -316,7 +317,7 @@ def test_of_a_table_that_has_no_room_as_a_whole_most_is_known_the_next_time():
     assert all(later <= earlier for earlier, later in pairwise(missed))
 
 
-def test_what_is_kept_has_memory_of_its_own_and_of_maps_the_fields_that_are_asked_for():
+def test_cached_batches_own_memory_and_keep_needed_map_keys():
     pairs = [[(1, b"a"), (2, b"b")], None, [], [(2, b"c"), (3, b"d")]]
     batch = pa.record_batch(
         [pa.array(["a", "b", "c", "d"]), pa.array(pairs, METRICS.field("lower_bounds").type)],

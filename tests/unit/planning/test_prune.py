@@ -288,7 +288,7 @@ def test_partition_values_are_found_by_field_id():
     assert partitions_that_match(BoundPredicate(OP.IS_NULL, fields[0]), fields, tuples).tolist() == [False, False, True]
 
 
-def test_a_table_without_partitions_has_one_that_matches_what_is_always_true():
+def test_unpartitioned_table_matches_constant_filters():
     empty = pa.array([{}, {}], pa.struct([]))
     assert partitions_that_match(ALWAYS_TRUE, (), empty).tolist() == [True, True]
     assert partitions_that_match(ALWAYS_FALSE, (), empty).tolist() == [False, False]
@@ -341,7 +341,7 @@ def test_whole_numbers_have_the_width_of_their_type():
     assert decoded(LONG, eight, four, b"12345") == [-(2**40), -2, None]
 
 
-def test_four_bytes_of_a_timestamp_are_days_from_before_its_promotion():
+def test_four_byte_timestamp_bounds_are_days():
     day = struct.pack("<i", -2)
     assert decoded(TIMESTAMP, day) == [-2 * 86_400_000_000]
     assert decoded(TIMESTAMP_NS, day) == [-2 * 86_400_000_000_000]
@@ -356,7 +356,7 @@ def test_days_beyond_the_range_of_a_timestamp_are_unknown(type_: Type):
         assert known(type_, bound) == [understood(type_, bound) is not None] == [abs(days) <= last]
 
 
-def test_a_float_is_understood_after_its_promotion_and_zero_has_no_sign():
+def test_promoted_float_bound_is_read_and_zero_has_no_sign():
     four, eight = struct.pack("<f", 0.1), struct.pack("<d", 0.1)
     assert decoded(DOUBLE, four, eight, b"") == [struct.unpack("<f", four)[0], 0.1, None]
     assert decoded(FLOAT, four, eight) == [struct.unpack("<f", four)[0], None]
@@ -383,7 +383,7 @@ def test_decimals_are_ordered_whatever_their_number_of_bytes():
     assert len(set(keys)) == len(numbers)
 
 
-def test_decimals_of_more_than_38_digits_or_without_bytes_are_unknown():
+def test_oversized_or_empty_decimal_bounds_are_unknown():
     beyond = [number.to_bytes(17, "big", signed=True) for number in (2**127, -(2**127), -(2**127) - 1)]
     assert known(WIDE, *beyond, (-(2**127)).to_bytes(16, "big", signed=True)) == [False] * 4
     assert known(WIDE, b"", b"\x00" * 33, b"\xff" * 33, b"\xff" * 32) == [False, False, False, True]
@@ -404,7 +404,7 @@ def test_types_without_a_binary_form_have_no_bounds():
     assert decoded(ListType(element_id=2, element=INT), b"1234") == [None]
 
 
-def test_a_literal_that_is_no_unicode_lies_where_its_code_point_does():
+def test_surrogate_literal_sorts_by_code_point():
     [low, literal, high] = encode_literals(STRING, ["\ud7ff", "\ud800", "\ue000"]).to_pylist()
     assert low < literal < high
 

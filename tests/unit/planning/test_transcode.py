@@ -301,7 +301,7 @@ def test_fields_in_another_order_are_put_in_ours():
 
 
 @pytest.mark.slow
-def test_fields_that_another_writer_requires_become_optional_ones():
+def test_fields_required_by_other_writers_become_optional():
     full = data_file(**METRICS, null_value_counts={1: 2}, nan_value_counts={})
 
     def required(schema: Any) -> Any:
@@ -377,7 +377,7 @@ def partition_stored_as(type_: Any) -> Callable[[Any], Any]:
 
 
 @pytest.mark.slow
-def test_ids_that_are_stored_as_longs_are_copied_if_they_are_ints():
+def test_long_ids_are_copied_if_they_fit_int():
     """As PyIceberg stores equality ids."""
 
     def wide(schema: Any) -> Any:
@@ -505,7 +505,7 @@ def test_an_array_whose_block_says_its_size_is_noticed():
 
 
 @pytest.mark.slow
-def test_an_array_in_several_blocks_is_noticed_or_copied_as_it_is():
+def test_multi_block_array_is_detected_or_copied():
     data, row, items = split_offsets(5)
     other = repacked(data, lambda p: p.replace(b"\x0a" + items, b"\x04" + items[:2] + b"\x06" + items[2:]))
     assert read_entries(other, resized(row, other)) == read_entries(data, row)
@@ -641,7 +641,7 @@ def test_the_least_and_the_greatest_number_take_ten_bytes():
 
 @pytest.mark.slow
 @given(numbers(63), numbers(63))
-def test_the_length_of_a_number_does_not_depend_on_its_neighbours(one: int, other: int):
+def test_varint_length_is_independent_of_neighbours(one: int, other: int):
     assert varint_lengths(np.array([one, other])).tolist() == [len(write_varint(one)), len(write_varint(other))]
 
 
@@ -795,7 +795,7 @@ def test_deleted_entries_go_and_the_others_say_where_they_were(slow: list[str]):
     assert slow == [row.manifest_path for row in store.rows]  # those that fastavro was to read
 
 
-def test_a_share_of_the_manifests_keeps_the_numbers_that_they_have_among_all():
+def test_share_of_manifests_keeps_global_places():
     store = ManifestStore()
     for number in range(4):
         store.put_entries([added(data_file(f"file:/{number}"))])
@@ -832,7 +832,7 @@ def with_counts_that_may_be_null(data: bytes) -> bytes:
     return with_schema(data, nullable)
 
 
-def test_a_manifest_of_another_schema_among_many_small_ones_is_read_by_itself(slow: list[str]):
+def test_manifest_of_other_schema_is_read_alone(slow: list[str]):
     store = ManifestStore()
     for number in range(5):
         data, row = write_manifest([added(data_file(f"file:/{number}")), deleted()])
@@ -875,7 +875,7 @@ def test_what_was_not_read_is_read_in_the_slow_way_from_there(monkeypatch: pytes
     assert len(calls) == failing
 
 
-def test_a_block_that_is_not_encoded_in_the_shortest_way_gives_the_right_records(slow: list[str]):
+def test_non_minimal_encoding_yields_right_records(slow: list[str]):
     store = ManifestStore()
     data, row = write_manifest([added(data_file(record_count=10))], codec="uncompressed")
     [block] = blocks(data)
@@ -904,7 +904,7 @@ def test_without_partition_fields_all_keys_are_equal():
     assert check_records(store, target_of(UNPARTITIONED))["key"].to_pylist() == [b"", b"", b""]
 
 
-def test_keys_are_those_of_lower_bounds_where_these_are_asked_for():
+def test_sort_keys_come_from_lower_bounds():
     bounds = [None, {}, {3: (5).to_bytes(8, "little")}, {3: (-5 & (1 << 64) - 1).to_bytes(8, "little"), 4: b""}]
     files = [data_file(f"file:/{n}", lower_bounds=b) for n, b in enumerate(bounds)]
     store = ManifestStore()
@@ -1058,7 +1058,7 @@ def compared(one: Any, other: Any) -> int:
 # Names.
 
 
-def test_all_partition_fields_in_the_order_of_the_spec_unless_told_otherwise():
+def test_default_keys_are_all_partition_fields_in_order():
     assert sort_parts(None, PARTITION, SCHEMA) == (PartitionPart(0, DATE), PartitionPart(1, STRING))
     assert sort_parts(None, UNPARTITIONED, SCHEMA) == ()
 
@@ -1122,7 +1122,7 @@ def test_keys_of_partitions_are_in_the_order_of_their_values(tuples: list[tuple[
     assert sorted(places, key=keys.__getitem__) == sorted(places, key=cmp_to_key(order))
 
 
-def test_entries_have_the_keys_of_their_partitions_in_the_order_of_the_names():
+def test_entry_keys_follow_named_partition_fields():
     tuples = [(5, "b"), (4, "c"), (None, "a")]
     codes = np.array([2, 0, 0, 1])
     by_kind = entry_keys(tuples, codes, None, sort_parts(["kind", "day"], PARTITION, SCHEMA)).to_pylist()

@@ -102,7 +102,7 @@ def test_deletes_stay_in_their_spec_and_partition(make, where):
 
 @for_each("make", [positions, vector])
 @for_each("where", _ELSEWHERE)
-def test_deletes_for_one_data_file_must_lie_in_its_spec_and_partition(make, where):
+def test_single_file_delete_must_share_spec_and_partition(make, where):
     # Iceberg Java fails scans of such tables as well (PR #16957).
     of_a = {"referenced_data_file": "a"} if make is positions else {}
     delete = make(9, **of_a, **where)
@@ -120,7 +120,7 @@ def test_deletes_for_one_data_file_must_lie_in_its_spec_and_partition(make, wher
 
 
 @pytest.mark.parametrize(("spec_id", "partition"), [(0, ()), (3, (None,))])
-def test_only_equality_deletes_of_an_unpartitioned_spec_reach_every_partition_and_spec(spec_id, partition):
+def test_only_unpartitioned_equality_deletes_are_global(spec_id, partition):
     assert reaches(equality(6, spec_id=spec_id, partition=partition), A, SPECS)
     assert not reaches(equality(5, spec_id=spec_id, partition=partition), A, SPECS)
     assert not reaches(positions(6, spec_id=spec_id, partition=partition), A, SPECS)
@@ -135,7 +135,7 @@ def test_path_bounds_that_differ_keep_no_delete_from_a_data_file(bounds):
     assert all(may_name(file, path) for path in "abcde")
 
 
-def test_the_path_that_positions_are_of_is_the_one_that_the_file_names_or_that_both_bounds_are():
+def test_own_path_is_referenced_file_or_equal_bounds():
     paths = [bounded(b"data/b", b"data/b"), bounded(b"data/a", b"data/b"), bounded(b"data/b", None), {}]
     assert [own_path(positions(5, **bounds).data_file) for bounds in paths] == [b"data/b", None, None, None]
     named = {"referenced_data_file": "data/é"}
@@ -145,7 +145,7 @@ def test_the_path_that_positions_are_of_is_the_one_that_the_file_names_or_that_b
 
 
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=4), st.one_of(st.none(), st.integers(1, 4)))
-def test_path_bounds_never_lose_a_path_that_is_in_the_file_however_they_were_cut(paths, length):
+def test_truncated_path_bounds_never_lose_a_path(paths, length):
     try:
         lower = lower_bound(STRING, min(paths), length)
         upper = upper_bound(STRING, max(paths), length)
@@ -157,7 +157,7 @@ def test_path_bounds_never_lose_a_path_that_is_in_the_file_however_they_were_cut
     assert all(may_name(file, path) for file in (whole, careless) for path in paths)
 
 
-def test_a_vector_takes_the_place_of_position_deletes_but_not_of_equality_deletes():
+def test_vector_replaces_position_but_not_equality_deletes():
     deletes = [positions(5), positions(9, "q"), equality(6), vector(7)]
     assert reaching_deletes([A], deletes, SPECS) == {"a": (deletes[2], deletes[3])}
     # A vector that is too old, or of another file, takes the place of nothing.
@@ -273,7 +273,7 @@ def _oracle(data, delete, others):
 
 
 @given(_tables())
-def test_each_data_file_has_the_deletes_that_the_sentences_of_the_spec_give_it(table):
+def test_reaching_deletes_follow_the_spec(table):
     data, deletes = table
     if _are_broken(data, deletes):
         with pytest.raises(InvalidTableError, match="which has another partition"):
@@ -284,7 +284,8 @@ def test_each_data_file_has_the_deletes_that_the_sentences_of_the_spec_give_it(t
 
 
 @given(_tables(), st.integers(1, 3))
-def test_dangling_deletes_are_those_that_reach_no_live_file_but_for_what_bounds_alone_tell(table, parts):
+def test_dangling_deletes_reach_no_live_file(table, parts):
+    """Path bounds alone make no delete dangling; everything else that reaches no live file is."""
     data, deletes = table
     if _are_broken(data, deletes):
         return
@@ -296,7 +297,7 @@ def test_dangling_deletes_are_those_that_reach_no_live_file_but_for_what_bounds_
     assert not reaching & {applied_delete(d) for d in dangling}
 
 
-def test_the_one_data_file_of_a_delete_file_is_a_matter_of_positions():
+def test_only_position_deletes_have_a_single_data_file():
     assert only_data_file(positions(5, referenced_data_file="a").data_file) == "a"
     assert only_data_file(vector(5, "b").data_file) == "b"
     for several in (positions(5), equality(5), equality(5, referenced_data_file="a")):
@@ -304,7 +305,7 @@ def test_the_one_data_file_of_a_delete_file_is_a_matter_of_positions():
     assert reaches(equality(6, referenced_data_file="b"), A, SPECS)
 
 
-def test_a_delete_file_is_dangling_below_the_least_number_of_its_own_partition():
+def test_delete_older_than_its_partition_is_dangling():
     here, there = entry("a", 5), entry("b", 1, partition=("y",))
     deletes = [positions(4), positions(5), equality(5), equality(6), equality(2, spec_id=0, partition=())]
     assert dangling_deletes(deletes, [here, there]) == (deletes[0], deletes[2])
@@ -313,13 +314,14 @@ def test_a_delete_file_is_dangling_below_the_least_number_of_its_own_partition()
     assert dangling_deletes(deletes, []) == tuple(deletes)
 
 
-def test_deletes_of_one_file_are_dangling_once_it_is_gone_though_its_partition_is_not():
+def test_deletes_of_removed_file_are_dangling():
     deletes = [vector(7, "gone"), vector(7, "a"), positions(7, referenced_data_file="gone")]
     assert dangling_deletes(deletes, [A]) == (deletes[0], deletes[2])
 
 
 @given(_tables())
-def test_what_is_asked_of_data_files_is_no_more_than_deletes_need(table):
+def test_delete_scopes_are_minimal(table):
+    """Data files are asked only for the partitions and paths that the deletes can reach."""
     data, deletes = table
     asked = DeleteScopes.of(deletes, SPECS)
     narrow = [d for d in deletes if not (d.data_file.content is EQUALITY and d.data_file.spec_id in (0, 3))]

@@ -103,7 +103,7 @@ def test_a_header_of_ours_is_read_by_fastavro():
     assert list(reader) == []
 
 
-def test_metadata_may_come_in_several_parts_with_and_without_a_length():
+def test_metadata_may_come_in_several_map_blocks():
     schema = json.dumps(NUMBERS).encode()
     pairs = [
         write_varint(len(key)) + key + write_varint(len(value)) + value
@@ -114,7 +114,7 @@ def test_metadata_may_come_in_several_parts_with_and_without_a_length():
     assert header.metadata == {"avro.schema": schema, "content": b"data"}
 
 
-def test_a_header_that_was_cut_short_is_refused_wherever_the_cut_is():
+def test_truncated_header_is_refused_anywhere():
     data = numbers([1])
     for length in range(read_header(data, LOCATION).length_bytes):
         with pytest.raises(InvalidTableError, match=f"^cannot read Avro file {LOCATION!r}: "):
@@ -167,7 +167,7 @@ def test_records_of_a_foreign_file_are_read(codec: str):
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_a_file_that_was_cut_short_is_refused_wherever_no_block_ends(codec: str):
+def test_truncated_file_is_refused_within_blocks(codec: str):
     data = numbers([1, 2, 3], [4, 5, 6], codec=codec)
     start = read_header(data, LOCATION).length_bytes
     ends = {start, start + len(blocks(data)[0]), len(data)}
@@ -179,7 +179,7 @@ def test_a_file_that_was_cut_short_is_refused_wherever_no_block_ends(codec: str)
 
 @for_each("codec", ["null", "deflate"])
 @for_each("change", [-3, -2, -1, 1, 5, 2**40, -(2**40)])
-def test_a_block_that_counts_more_or_fewer_records_than_it_has_is_refused(codec: str, change: int):
+def test_block_with_wrong_record_count_is_refused(codec: str, change: int):
     data = numbers([1, 2], [3, 4], codec=codec)
     head = data[: read_header(data, LOCATION).length_bytes]
     first, second = blocks(data)
@@ -219,7 +219,7 @@ def test_a_schema_that_is_none_is_refused(schema: str):
 
 
 @for_each("codec", ["null", "snappy", "zstandard"])
-def test_blocks_behind_a_header_whose_metadata_is_no_text_are_refused(codec: str):
+def test_blocks_after_non_utf8_metadata_are_refused(codec: str):
     sync = bytes(16)
     metadata = {"avro.schema": b'"int"', "avro.codec": codec.encode(), "schema": b"\xe4"}
     data = write_header(metadata, sync) + encode_block(b"\x02", 1, codec, sync)
@@ -241,7 +241,7 @@ def test_changed_bytes_are_read_or_refused_by_an_error_of_ours(data: st.DataObje
     assert len(read) in (1, 5)
 
 
-def test_a_second_definition_of_a_fixed_type_is_a_type_of_its_own():
+def test_redefined_fixed_type_is_a_type_of_its_own():
     ids = [{"type": "fixed", "name": "id", "size": size} for size in (2, 2, 3)]
     schema = {
         "type": "record",
@@ -290,7 +290,7 @@ def test_a_type_without_an_avro_form_is_refused(type_: Type):
         only_field(type_)
 
 
-def test_a_type_that_is_used_twice_is_defined_twice_under_two_names():
+def test_type_used_twice_gets_two_names():
     schema = avro_schema(
         struct((1, "a", UUID), (2, "b", UUID), (3, "c", fixed(4)), (4, "d", fixed(4)), (5, "e", decimal(9, 2)),
                (6, "f", decimal(9, 2)), (7, "g", decimal(9, 3))),
@@ -307,7 +307,7 @@ def test_a_type_that_is_used_twice_is_defined_twice_under_two_names():
     ("precision", "size"),
     [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (9, 4), (10, 5), (18, 8), (19, 9), (28, 12), (38, 16)],
 )
-def test_a_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision: int, size: int):
+def test_decimal_uses_fewest_bytes(precision: int, size: int):
     assert min_decimal_bytes(precision) == size
     (10**precision - 1).to_bytes(size, "big", signed=True)
     if size > 1:
@@ -355,7 +355,7 @@ def test_values_go_through_avro_unchanged(drawn: Any):
         ("decimal(9, 2)", b"\x7f" * 40),
     ],
 )  # fmt: skip
-def test_a_value_that_is_stored_as_something_else_is_no_value_of_the_type(type_: str, raw: Any):
+def test_value_of_wrong_stored_type_is_refused(type_: str, raw: Any):
     with pytest.raises(ValueError, match=r"."):
         from_avro(parse_type(type_))(raw)
 

@@ -38,7 +38,7 @@ def filled(weights, capacity, max_items=2**63 - 1):
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 10))
-def test_every_item_is_in_one_bin_in_order_and_no_bin_is_overfull(weights, capacity, max_items):
+def test_fill_keeps_order_and_respects_capacity(weights, capacity, max_items):
     bins = filled(weights, capacity, max_items)
     assert [item for some in bins for item in some] == weights
     assert all(some and len(some) <= max_items for some in bins)
@@ -53,7 +53,7 @@ def test_a_bin_is_closed_only_when_the_next_item_does_not_go_in(weights, capacit
 
 
 @given(WEIGHTS, st.integers(1, 40), st.integers(1, 6), st.booleans())
-def test_each_item_is_packed_once_in_order_and_no_bin_is_too_heavy(weights, target, lookback, heaviest_first):
+def test_pack_keeps_order_and_respects_target(weights, target, lookback, heaviest_first):
     items = list(enumerate(weights))
     bins = list(packed(items, (lambda i: i[1], target), lookback=lookback, heaviest_first=heaviest_first))
     assert sorted(item for some in bins for item in some) == items
@@ -97,7 +97,7 @@ def test_packing_reads_no_further_than_the_bin_that_it_closes():
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(1, 12))
-def test_every_item_is_in_one_bin_and_no_bin_is_much_heavier_than_it_must_be(weights, bins_count):
+def test_balanced_bins_are_close_to_optimal(weights, bins_count):
     bins = balanced(weights, int, bins_count)
     assert Counter(item for some in bins for item in some) == Counter(weights)
     assert len(bins) <= bins_count
@@ -197,7 +197,7 @@ def test_long_stretches_are_found_in_another_list(places):
 
 
 @given(POSITIONS, POSITIONS)
-def test_a_part_is_a_sequence_and_a_part_set_equals_any_set_of_its_members(one, another):
+def test_part_is_a_sequence_and_part_set_a_set(one, another):
     whole = [f"m{n}" for n in range(13)]
     part, as_set = Part(whole, PositionSet(one)), PartSet(whole, PositionSet(one))
     members = [whole[n] for n in sorted(one)]

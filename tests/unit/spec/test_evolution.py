@@ -99,7 +99,7 @@ def test_ids_of_dropped_columns_are_never_used_again():
     assert base.last_column_id == 17
 
 
-def test_nested_fields_of_an_added_type_get_ids_level_by_level_as_in_java():
+def test_nested_ids_are_assigned_level_by_level_as_in_java():
     type_ = StructType(
         (
             field(1, "a", ListType(element_id=1, element=StructType((field(1, "b", INT),)))),
@@ -136,7 +136,8 @@ def test_a_new_name_has_no_dots_and_is_not_empty(name: str):
         assert f"a column cannot be named {name!r}" in refused(change)
 
 
-def test_both_defaults_are_set_when_a_column_is_added_and_only_the_write_default_changes_later():
+def test_initial_default_stays_when_write_default_changes():
+    """Adding a column sets both defaults, and later only the write default changes."""
     base = committed(table(), AddColumn("a", "decimal(9, 2)", default=1))
     schema = evolved(SetWriteDefault("a", "2.50"), base=base)
     assert (schema.field("a").initial_default, schema.field("a").write_default) == ("1.00", "2.50")
@@ -194,12 +195,12 @@ def test_columns_elements_and_values_are_made_optional():
 
 
 @for_each("name", ["day", "point.y", "points.element", "m.value"])
-def test_an_optional_column_becomes_required_only_if_the_user_insists(name: str):
+def test_requiring_a_column_needs_allow_incompatible(name: str):
     assert "rows may have nulls in it" in refused(RequireColumn(name))
     assert evolved(RequireColumn(name, allow_incompatible=True)).field(name).required
 
 
-def test_a_column_that_was_just_added_with_a_default_becomes_required():
+def test_new_column_with_default_may_become_required():
     assert evolved(AddColumn("a", INT, default=1), RequireColumn("a")).field("a").required
     refused(AddColumn("a", INT), RequireColumn("a"))
     refused(RequireColumn("a"), base=committed(table(), AddColumn("a", INT, default=1)))
@@ -226,7 +227,7 @@ def test_types_are_promoted_at_every_depth(name: str, new: Type | str):
 @for_each(
     ("name", "new"), [("id", INT), ("id", STRING), ("id", POINT), ("point", INT), ("m", LONG), ("day", "timestamptz")]
 )
-def test_narrowing_and_changes_between_primitives_and_structs_are_refused(name: str, new: Type | str):
+def test_narrowing_and_kind_changes_are_refused(name: str, new: Type | str):
     assert f"the type of column {name!r} cannot change" in refused(UpdateColumnType(name, new))
 
 
@@ -275,7 +276,7 @@ def test_map_keys_do_not_change(change: SchemaChange):
 
 
 @pytest.mark.parametrize("name", ["points.element", "m.value"])
-def test_elements_and_values_are_neither_dropped_nor_renamed_nor_moved(name: str):
+def test_elements_and_values_are_not_dropped_or_renamed(name: str):
     for change in (
         DropColumn(name),
         RenameColumn(name, "a"),
@@ -296,7 +297,7 @@ def with_snapshot(base: TableMetadata) -> TableMetadata:
     return replace(base, snapshots=(*base.snapshots, snapshot), current_snapshot_id=number, refs={MAIN: ref})
 
 
-def test_an_optional_column_is_restored_with_its_id_and_all_that_was_in_it():
+def test_optional_column_is_restored_with_all_ids():
     base = with_snapshot(committed(with_snapshot(table()), DropColumn("points"), DropColumn("point.y")))
     schema = evolved(RestoreColumn("points"), RestoreColumn("point.y"), base=base)
     assert schema.fields_by_id.keys() == COLUMNS.fields_by_id.keys()
@@ -304,7 +305,8 @@ def test_an_optional_column_is_restored_with_its_id_and_all_that_was_in_it():
     assert schema.field("point").type.fields[-1] == COLUMNS.field("point.y")
 
 
-def test_a_required_column_is_restored_only_while_no_snapshot_was_made_without_it():
+def test_required_column_is_restored_before_next_snapshot():
+    """A required column comes back only while no snapshot was written without it."""
     before = committed(with_snapshot(table()), SetIdentifierFields(()))
     dropped = committed(before, DropColumn("id"))
     assert ids(evolved(RestoreColumn("id"), base=dropped), "id") == [1]
@@ -321,7 +323,7 @@ def test_a_required_column_is_restored_only_while_no_snapshot_was_made_without_i
 # Ids of schemas.
 
 
-def test_an_equal_schema_is_used_again_with_its_id_and_any_other_gets_the_next():
+def test_equal_schema_is_reused_and_new_one_gets_next_id():
     base = committed(table(), RenameColumn("day", "date"))
     base = committed(base, UpdateColumnDoc("date", "d"))
     assert base.current_schema_id == 2
@@ -382,7 +384,7 @@ def changes_with_defaults(draw: st.DrawFn, names: list[str]) -> SchemaChange:
 
 @pytest.mark.slow
 @given(st.data())
-def test_an_initial_default_is_set_when_a_column_is_added_and_never_changes(data: st.DataObject):
+def test_initial_default_never_changes(data: st.DataObject):
     base = table()
     for _ in range(data.draw(st.integers(1, 12))):
         change = data.draw(changes_with_defaults([*base.schema.ids_by_name]))
@@ -416,7 +418,7 @@ def test_new_types_need_version_3(type_: Type | str):
     evolved(AddColumn("a", type_))
 
 
-def test_a_struct_s_default_is_an_empty_object_that_its_fields_fill():
+def test_struct_default_is_filled_by_its_fields():
     filled = StructType((field(1, "x", INT, required=True, initial_default=0), field(2, "y", INT)))
     added = evolved(AddColumn("p", filled, required=True, default={})).field("p")
     assert (added.initial_default, added.write_default) == ({}, {})
@@ -426,7 +428,7 @@ def test_a_struct_s_default_is_an_empty_object_that_its_fields_fill():
     evolved(AddColumn("p", unfilled))
 
 
-def test_a_column_of_the_default_partition_spec_cannot_be_dropped():
+def test_source_column_of_default_spec_cannot_be_dropped():
     spec = build_spec(COLUMNS, [("day", "month", None), ("point.x", "bucket[4]", None)])
     base = table(spec=spec)
     assert refused(DropColumn("day"), base=base) == (
@@ -452,7 +454,7 @@ def test_a_column_of_the_default_sort_order_cannot_be_dropped():
     evolved(DropColumn("day"), base=unsorted)
 
 
-def test_a_column_cannot_be_named_like_a_partition_field_of_any_spec():
+def test_column_name_must_not_clash_with_partition_fields():
     spec = build_spec(COLUMNS, [("day", "month", None)])
     base = table(spec=spec)
     for older in (base, replace(base, partition_specs=(spec, PartitionSpec(spec_id=1, fields=())), default_spec_id=1)):
@@ -462,7 +464,7 @@ def test_a_column_cannot_be_named_like_a_partition_field_of_any_spec():
     evolved(AddColumn("day_month", INT), base=gone)
 
 
-def test_a_name_that_partition_fields_of_two_columns_have_is_compared_with_both():
+def test_partition_name_of_two_columns_clashes_with_both():
     one, two = (
         replace(build_spec(COLUMNS, [(c, t, "p")]), spec_id=i)
         for i, (c, t) in enumerate([("day", "day"), ("id", "void")])
@@ -472,7 +474,7 @@ def test_a_name_that_partition_fields_of_two_columns_have_is_compared_with_both(
         assert "a column cannot be named 'p'" in refused(RenameColumn(column, "p"), base=base)
 
 
-def test_a_column_may_be_named_like_the_partition_field_that_is_made_of_it():
+def test_column_may_share_name_with_its_identity_field():
     base = table(spec=build_spec(COLUMNS, [("day", "identity", None)]))
     renamed = committed(base, RenameColumn("day", "date"))
     assert ids(evolved(RenameColumn("date", "day"), base=renamed), "day") == [2]
@@ -481,7 +483,7 @@ def test_a_column_may_be_named_like_the_partition_field_that_is_made_of_it():
 
 @for_each("transform", ["bucket[4]", "identity"])
 @for_each("is_default", [True, False])
-def test_a_date_is_not_promoted_where_a_transform_of_any_spec_would_give_other_values(transform: str, is_default: bool):
+def test_date_promotion_is_refused_if_partitions_change(transform: str, is_default: bool):
     spec = build_spec(COLUMNS, [("day", transform, "p")])
     base = table(spec=spec)
     if not is_default:
@@ -560,7 +562,7 @@ def test_only_the_promotions_of_the_spec_are_allowed(old: PrimitiveType, new: Pr
 
 
 @given(st.sampled_from([(INT, LONG), (DATE, TIMESTAMP), (DATE, TIMESTAMP_NS)]), st.integers(-100_000, 100_000))
-def test_a_transform_keeps_its_values_where_the_spec_lets_its_column_be_promoted(types, value: int):
+def test_promotion_keeps_partition_values_where_allowed(types, value: int):
     old, new = types
     for text in ("year", "month", "day", "bucket[16]", "bucket[7]", "truncate[10]", "void"):
         transform = parse_transform(text)
@@ -569,12 +571,12 @@ def test_a_transform_keeps_its_values_where_the_spec_lets_its_column_be_promoted
 
 
 @pytest.mark.parametrize("transform", [Bucket(16), Identity(), UnknownTransform("zorder")], ids=str)
-def test_a_date_with_a_transform_that_would_make_other_values_is_not_promoted(transform: Transform):
+def test_date_promotion_changes_some_transforms(transform: Transform):
     assert not keeps_partition_values(transform, DATE, TIMESTAMP)
     assert keeps_partition_values(transform, DATE, DATE)
 
 
-def test_values_in_lists_maps_and_structs_are_promoted_and_those_of_dropped_fields_left_out():
+def test_nested_values_are_promoted_and_dropped_ones_omitted():
     def row(type_: Type, *more: NestedField) -> StructType:
         return StructType((NestedField(field_id=1, name="x", type=type_), *more))
 
@@ -835,7 +837,8 @@ def has_void(base: TableMetadata) -> bool:
 @pytest.mark.slow
 @cases(80)
 @given(st.data(), st.sampled_from([1, 2]))
-def test_specs_evolve_as_in_pyiceberg_and_field_ids_keep_their_meaning(data: st.DataObject, version: int):
+def test_spec_evolution_agrees_with_pyiceberg(data: st.DataObject, version: int):
+    """Specs evolve as in PyIceberg, and a partition field id never changes its meaning."""
     base = their_table(THEIR_COLUMNS, version)
     for _ in range(data.draw(st.integers(1, 8))):
         change = data.draw(partition_changes(base))

@@ -24,7 +24,7 @@ from kit.reaching import (
 
 
 @given(generated_tables())
-def test_runs_expand_to_the_deletes_that_reach_each_file_in_the_order_they_came(table):
+def test_runs_expand_to_reaching_deletes_in_order(table):
     data, deletes = table
     reached = match_deletes(data, iter(deletes), SPECS)
     expected = reaching_by_rule(data, deletes)
@@ -84,7 +84,7 @@ def test_the_difference_is_that_of_sets(table, chosen, is_held):
 
 
 @given(generated_tables())
-def test_what_was_applied_is_no_difference_whatever_order_it_was_kept_in(table):
+def test_applied_deletes_differ_by_membership_not_order(table):
     data, deletes = table
     comparison = Comparison(match_deletes(data, deletes, SPECS))
     before = match_deletes(data, deletes[::-1], SPECS)

@@ -187,7 +187,7 @@ def test_minus_one_means_no_current_snapshot():
 
 
 @pytest.mark.slow
-def test_main_is_at_the_current_snapshot_even_where_refs_are_missing():
+def test_main_is_current_snapshot_without_refs():
     for refs in (None, {}, {"test": full_document()["refs"]["test"]}):
         document = {**full_document(), "refs": refs}
         metadata = metadata_from_json(document)
@@ -362,13 +362,13 @@ def test_the_head_of_a_packed_file_is_its_text_as_far_as_it_goes():
 @pytest.mark.slow
 @for_each("location", ["s3://b/v1.gz.metadata.json", "s3://b/v1.zstd.metadata.json"])
 @for_each("data", [b"", b"\x00\x00\x00", b"<html>"])
-def test_a_file_that_its_name_says_is_gzip_or_zstd_and_that_is_not_is_no_metadata(data, location):
+def test_misnamed_compressed_file_is_refused(data, location):
     with pytest.raises(InvalidTableError):
         parse_metadata(data, location)
 
 
 @pytest.mark.slow
-def test_a_gzip_file_that_was_cut_short_is_refused_wherever_the_cut_is():
+def test_truncated_gzip_metadata_is_refused():
     data = gzip.compress(document_bytes(full_document()))
     for length in range(2, len(data)):
         refused(data[:length])
@@ -683,7 +683,7 @@ def test_a_new_table_has_version_2_and_no_snapshot():
     assert metadata.properties == {"a": "b"}
 
 
-def test_the_current_schema_and_the_default_spec_are_found_by_their_ids():
+def test_current_schema_and_default_spec_are_found_by_id():
     metadata = MetadataBuilder().schema(schema(1, column(7))).spec(spec(5, (7, Identity()))).build()
     assert metadata.schema.fields[0].field_id == 7
     assert metadata.spec.spec_id == 5
@@ -703,7 +703,7 @@ def test_a_head_is_found_by_the_name_of_a_branch_or_tag():
     assert metadata.current_snapshot is metadata.head()
 
 
-def test_main_of_an_empty_table_has_no_head_and_other_names_are_not_found():
+def test_main_of_empty_table_has_no_head():
     metadata = MetadataBuilder().build()
     assert metadata.head() is None
     with pytest.raises(NotFoundError, match="no branch or tag 'dev'") as raised:
@@ -718,7 +718,7 @@ def test_ancestors_go_from_a_snapshot_to_the_first():
     assert list(metadata.ancestors(None)) == []
 
 
-def test_a_dropped_source_column_is_found_in_the_newest_schema_that_has_it():
+def test_dropped_source_column_is_found_in_newest_schema():
     metadata = (
         MetadataBuilder(schema=schema(0, column(1, INT), column(2)), spec=spec(0, (1, Identity())))
         .schema(schema(2, column(1, LONG), column(2)))
@@ -744,14 +744,14 @@ def test_source_columns_may_be_found_in_different_schemas():
     ]
 
 
-def test_a_source_column_that_no_schema_has_is_an_error_unless_its_type_does_not_matter():
+def test_missing_source_column_matters_only_for_known_transform():
     metadata = MetadataBuilder(spec=spec(0, (9, Identity()))).spec(spec(1, (9, UnknownTransform("x")))).build()
     assert len(metadata.partition_type(1).fields) == 1
     with pytest.raises(InvalidTableError, match="source column 9"):
         metadata.partition_type(0)
 
 
-def test_the_schema_of_a_manifest_has_the_source_columns_of_its_spec():
+def test_manifest_schema_has_source_columns_of_its_spec():
     metadata = (
         MetadataBuilder(schema=schema(0, column(1), column(2)), spec=spec(0, (2, Identity())))
         .schema(schema(1, column(1), column(2), column(3)))
@@ -772,7 +772,7 @@ def test_metadata_that_fits_together_is_valid(format_version: int):
     assert validate_metadata(MetadataBuilder(format_version).build())
 
 
-def test_the_default_spec_must_fit_the_current_schema_but_an_older_one_need_not():
+def test_only_default_spec_must_fit_current_schema():
     assert "source column 9" in refused_document(changed(partition_specs=(spec(0, (9, Identity())),)))
     validate_metadata(MetadataBuilder(spec=spec(0, (9, Identity()))).spec(spec(1, (1, Identity()))).build())
 
@@ -807,7 +807,7 @@ def with_history(
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(-1, 11))
-def test_the_newest_ancestor_before_a_moment_is_the_one_with_the_greatest_time_below_it(times, moment):
+def test_newest_ancestor_before_a_moment(times, moment):
     chain = [(n, n - 1 if n else None, t) for n, t in enumerate(times)]
     found = newest_ancestor_before(with_history(*chain, current=len(times) - 1), moment)
     below = [t for t in times if t < moment]
@@ -886,12 +886,12 @@ def test_metadata_of_a_table_of_pyiceberg_is_read(table: Table):
 
 
 @pytest.mark.slow
-def test_metadata_of_pyiceberg_that_we_write_again_is_the_same_to_it(table: Table):
+def test_pyiceberg_metadata_round_trips(table: Table):
     assert TableMetadataUtil.parse_raw(format_metadata(loaded(table)).decode()) == table.metadata
 
 
 @pytest.mark.slow
-def test_every_snapshot_of_a_table_of_pyiceberg_is_read_as_it_reads_it_itself(table: Table):
+def test_snapshots_of_pyiceberg_are_read_identically(table: Table):
     ours = loaded(table)
     seen = 0
     for snapshot, theirs in zip(ours.snapshots, table.metadata.snapshots, strict=True):
@@ -931,7 +931,7 @@ def theirs_too(metadata: TableMetadata) -> bool:
 @pytest.mark.slow
 @given(table_metadata().filter(theirs_too))
 @cases(30)
-def test_pyiceberg_understands_what_we_write_and_we_what_it_writes(metadata: TableMetadata):
+def test_metadata_is_understood_in_both_directions(metadata: TableMetadata):
     theirs = TableMetadataUtil.parse_raw(format_metadata(metadata).decode())
     assert theirs.last_sequence_number == metadata.last_sequence_number
     assert [s.snapshot_id for s in theirs.snapshots] == [s.snapshot_id for s in metadata.snapshots]

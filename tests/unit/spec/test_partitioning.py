@@ -106,7 +106,7 @@ SPEC_EXAMPLE = {
         },
     ],
 )
-def test_a_spec_is_written_as_it_was_read_with_keys_that_we_do_not_know(form: dict[str, Any]):
+def test_spec_json_round_trips_with_unknown_keys(form: dict[str, Any]):
     assert spec_to_json(spec_from_json(form)) == form
 
 
@@ -126,7 +126,7 @@ def test_specs_are_values():
         field("a", "identity").name = "b"
 
 
-def test_new_fields_are_named_as_iceberg_s_java_library_names_them():
+def test_partition_fields_are_named_as_in_java():
     built = build_spec(
         SCHEMA,
         [
@@ -154,7 +154,7 @@ def test_void_and_unknown_fields_may_have_lost_their_column():
     assert validate_spec(lost, SCHEMA) is lost
 
 
-def test_the_partition_type_has_the_fields_of_the_spec_all_optional():
+def test_partition_type_fields_are_all_optional():
     built = build_spec(
         SCHEMA, [("ts", "day", None), ("id", "bucket[4]", None), ("kind", "identity", None), ("raw", "void", None)]
     )
@@ -279,7 +279,7 @@ def refused(base: TableMetadata, *changes: PartitionChange, error: type[Exceptio
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_added_fields_follow_the_others_with_new_ids_and_the_names_of_java(version: int):
+def test_added_fields_get_new_ids_and_java_names(version: int):
     base = table(("ts", "day"), version=version)
     spec = evolve_spec(
         base,
@@ -304,7 +304,8 @@ def test_a_removed_field_is_gone(version: int):
     ]
 
 
-def test_a_removed_field_of_a_version_1_table_becomes_void_and_keeps_its_place_id_and_name():
+def test_removed_v1_field_becomes_void():
+    """A removed field of a version 1 table keeps its place, id and name."""
     after = committed(table(("ts", "day"), ("id", "bucket[4]"), version=1), Remove("ts_day"))
     assert shown(after) == [("ts_day", 1000, "void"), ("id_bucket", 1001, "bucket[4]")]
     again = committed(after, Add("ts", "month"))
@@ -312,7 +313,7 @@ def test_a_removed_field_of_a_version_1_table_becomes_void_and_keeps_its_place_i
     assert "was removed already" in refused(again, Remove("ts_day"))
 
 
-def test_a_removed_field_of_a_version_1_table_gives_its_name_away():
+def test_removed_v1_field_frees_its_name():
     removed = committed(table(("ts", "day"), version=1), Remove("ts_day"))
     assert shown(committed(removed, Add("ts", "day"))) == [("ts_day_1000", 1000, "void"), ("ts_day", 1001, "day")]
     both = table(("ts", "day"), ("id", "bucket[4]"), version=1)
@@ -323,7 +324,7 @@ def test_a_removed_field_of_a_version_1_table_gives_its_name_away():
         assert shown(after) == [("ts_day_1000", 1000, "void"), ("ts_day", 1001, "bucket[4]")]
 
 
-def test_void_fields_of_an_upgraded_table_give_their_names_away_and_can_be_removed():
+def test_void_fields_of_upgraded_table_can_be_removed():
     upgraded = replace(committed(table(("ts", "day"), version=1), Remove("ts_day")), format_version=2)
     assert shown(committed(upgraded, Add("id", name="ts_day"))) == [
         ("ts_day_1000", 1000, "void"),
@@ -332,7 +333,7 @@ def test_void_fields_of_an_upgraded_table_give_their_names_away_and_can_be_remov
     assert shown(committed(upgraded, Remove("ts_day"))) == []
 
 
-def test_a_field_that_was_there_before_gets_its_id_and_name_again():
+def test_readded_field_gets_its_former_id_and_name():
     base = committed(table(("ts", "day"), ("id", "bucket[4]")), Remove("ts_day"))
     base = committed(base, Add("n"))
     assert shown(committed(base, Add("ts", "day"))) == [
@@ -363,14 +364,14 @@ def test_a_void_field_of_version_1_keeps_its_id_to_itself():
     assert shown(again) == [("n", 1001, "identity"), ("ts_day", 1000, "day")]
 
 
-def test_a_version_1_table_that_went_back_to_a_shorter_spec_gets_the_longer_one_again():
+def test_v1_table_on_shorter_spec_gets_longer_one_again():
     longer = committed(table(("ts", "day"), version=1), Add("id"))
     shorter = replace(longer, default_spec_id=0)
     assert evolve_spec(shorter, [Add("id")]) == longer.spec
     assert "upgrade the table" in refused(shorter, Add("n"))
 
 
-def test_an_id_that_stood_for_two_fields_in_version_1_is_not_used_again():
+def test_ambiguous_v1_field_id_is_not_reused():
     def spec(spec_id: int, name: str, column: str, transform: str) -> PartitionSpec:
         return replace(build_spec(SOURCES, [(column, transform, name)]), spec_id=spec_id)
 
@@ -384,7 +385,7 @@ def test_an_id_that_stood_for_two_fields_in_version_1_is_not_used_again():
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_field_that_is_removed_and_added_again_stays_where_it_was(version: int):
+def test_field_removed_and_readded_keeps_its_place(version: int):
     base = table(("ts", "day"), ("id", "bucket[4]"), version=version)
     assert evolve_spec(base, [Remove("ts_day"), Add("ts", "day")]) == base.spec
     assert shown(evolve_spec(base, [Remove("ts_day"), Add("ts", "day", "d")])) == [
@@ -485,7 +486,7 @@ def test_version_1_needs_ids_without_gaps():
     assert not has_sequential_ids(build_spec(SOURCES, [("id", "identity", None)], first_field_id=1001))
 
 
-def test_an_equal_spec_is_used_again_and_any_other_gets_the_next_id():
+def test_equal_spec_is_reused_and_new_one_gets_next_id():
     first = table(("ts", "day"))
     second = committed(first, Add("id"))
     third = committed(second, Remove("id"))

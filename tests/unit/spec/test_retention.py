@@ -84,7 +84,8 @@ def test_the_properties_of_the_table_count_for_every_branch():
     assert expired_ids(builder.branch("dev", min_snapshots_to_keep=1), older_than_ms=day(4)) == {1}
 
 
-def test_of_moments_the_policys_goes_alone_and_is_not_the_later_of_two():
+def test_policy_age_overrides_table_properties():
+    """The moment of the policy applies alone, whether or not the table's is later."""
     # testExpireOlderThanMultipleCalls, testRetainLastMultipleCalls: what is said last is what is meant.
     builder = MetadataBuilder().commits(4).properties({MAX_SNAPSHOT_AGE: "1", MIN_SNAPSHOTS: "1"})
     assert expired_ids(builder, older_than_ms=day(2), retain_last=1) == {1}
@@ -120,7 +121,7 @@ def test_a_staged_snapshot_stays_while_it_is_young():
     assert expired_ids(builder, older_than_ms=day(2) + 1) == {1, 2}
 
 
-def test_parents_of_a_tag_that_are_on_no_branch_stay_while_they_are_young():
+def test_unreferenced_parents_of_tag_stay_while_young():
     # testUnreferencedSnapshotParentOfTag.
     builder = MetadataBuilder().commits(3).tag("audit", at=3).roll_back(to=1)
     assert expired_ids(builder, older_than_ms=day(2)) == set()
@@ -237,9 +238,7 @@ def kept(metadata: TableMetadata, *, days: int = 7, **policy: Any) -> set[int]:
         (KAFKA_AT_FIRST, "kafka.connect.control.offsets", "Kafka Connect sink"),
     ],
 )
-def test_the_newest_progress_of_a_writer_stays_with_all_between_it_and_the_head(
-    summary: dict[str, str], key: str, writer: str
-):
+def test_writer_progress_keeps_snapshots_up_to_head(summary: dict[str, str], key: str, writer: str):
     metadata = noted(MetadataBuilder().commits(6), {2: summary, 3: summary})
     assert kept(metadata) == {3, 4, 5, 6}
     expired = expire(metadata, older_than_ms=day(1000), keep_writer_progress_ms=7 * DAY_MS)
@@ -271,7 +270,7 @@ def test_progress_is_kept_on_every_branch_that_stays():
     assert [(k.snapshot_id, k.branch) for k in expired.kept] == [(1, "dev"), (2, "dev"), (3, "dev")]
 
 
-def test_progress_that_is_too_old_hides_what_a_branch_behind_finds():
+def test_old_progress_hides_that_of_branch_behind():
     odd = MetadataBuilder().commits(4).branch("behind", at=4)
     odd.commit(at_ms=day(-30)).commit(at_ms=day(5)).commit(at_ms=day(5), branch="dev")
     assert kept(noted(odd, {2: FLINK, 5: FLINK, 7: SPARK}), now_ms=day(5)) == {2, 3, 4, 6, 7}
@@ -302,7 +301,7 @@ def test_an_explicit_snapshot_may_not_be_one_that_a_writer_needs(asked: int):
 # Iceberg Java looks through the whole history before Flink's vectors are committed.
 
 
-def test_a_flink_job_that_commits_vectors_keeps_all_of_its_branch():
+def test_flink_job_with_vectors_keeps_whole_branch():
     metadata = noted(MetadataBuilder().commits(6), {3: VECTORS, 4: FLINK})
     assert kept(metadata) == {1, 2, 3, 4, 5, 6}
     expired = expire(metadata, older_than_ms=day(1000), keep_writer_progress_ms=7 * DAY_MS)
@@ -350,7 +349,7 @@ def test_an_explicit_snapshot_may_not_be_one_of_such_a_history():
 
 
 @pytest.mark.slow
-def test_ten_thousand_snapshots_and_a_hundred_branches_are_judged_in_no_time():
+def test_many_snapshots_and_branches_are_fast():
     metadata = MetadataBuilder().commits(10_000).build()
     refs = {
         f"b{n}": SnapshotRef(snapshot_id=10_000 - 7 * n, type="branch", min_snapshots_to_keep=5000) for n in range(99)
@@ -452,7 +451,7 @@ def test_what_expires_is_what_the_rules_say():
 # What the operator lays down.
 
 
-def test_no_snapshot_expires_that_is_younger_than_the_least_age_whatever_the_table_says():
+def test_least_age_overrides_table_properties():
     builder = MetadataBuilder().commits(8).properties({MAX_SNAPSHOT_AGE: "1", MAX_REF_AGE: "1"})
     builder.tag("young", at=6).tag("old", at=2)
     found = expire(builder, now_ms=day(8), least_age_ms=3 * DAY_MS)
@@ -494,7 +493,7 @@ def test_the_only_schema_that_knows_a_partition_column_stays():
     assert unused_schema_ids(metadata, frozenset()) == ()
 
 
-def test_specs_of_manifests_that_stay_and_the_default_one_are_used():
+def test_specs_of_retained_manifests_and_default_are_used():
     builder = MetadataBuilder()
     for spec_id in (1, 2):
         builder.spec(PartitionSpec(spec_id=spec_id, fields=()))

@@ -189,7 +189,7 @@ VERSION_3_COLUMNS = [
 
 @for_each("column", VERSION_3_COLUMNS, ids=str)
 @for_each("version", [1, 2])
-def test_types_and_defaults_of_version_3_are_refused_in_older_tables(column: NestedField, version: int):
+def test_v3_types_and_defaults_are_refused_in_older_tables(column: NestedField, version: int):
     schema = Schema(fields=(column,))
     with pytest.raises(InvalidTableError, match=r"column '(a|s\.a|l\.element)' .* only format version 3 has"):
         check_format_version(schema, version)
@@ -197,7 +197,7 @@ def test_types_and_defaults_of_version_3_are_refused_in_older_tables(column: Nes
 
 
 @given(schemas())
-def test_other_schemas_fit_any_version_unless_they_count_nanoseconds(schema: Schema):
+def test_other_schemas_fit_v1_unless_nanoseconds(schema: Schema):
     has_nanoseconds = any(f.type in (TIMESTAMP_NS, TIMESTAMPTZ_NS) for f in schema.fields_by_id.values())
     try:
         check_format_version(schema, 1)
@@ -253,7 +253,7 @@ def point(default: Any, x: Any = 0, y: Any = 0, **more: Any) -> NestedField:
 
 
 @pytest.mark.parametrize("value_of", [initial_value, write_value])
-def test_a_struct_s_default_is_null_or_filled_by_its_fields_defaults(value_of):
+def test_struct_default_is_null_or_filled_by_fields(value_of):
     assert value_of(point(None)) is None
     assert value_of(point({})) == {2: 0, 3: 0}
     assert value_of(point({}, x=None, y=-1)) == {2: None, 3: -1}
@@ -305,7 +305,7 @@ def test_every_value_of_a_primitive_type_can_be_a_default(typed):
     ],
     ids=str,
 )
-def test_a_default_that_the_spec_does_not_allow_is_named_with_its_column(type_: Type, default: Any, problem: str):
+def test_invalid_default_is_named_with_its_column(type_: Type, default: Any, problem: str):
     for key in ("initial_default", "write_default"):
         with pytest.raises(InvalidTableError) as raised:
             validate_defaults(defaulted(type_, **{key: default}), "s.a")
@@ -396,14 +396,14 @@ BAD = [
 
 
 @for_each(("text", "message"), BAD)
-def test_a_mapping_that_is_none_is_an_invalid_table_that_names_the_property(text, message):
+def test_invalid_name_mapping_names_the_property(text, message):
     with pytest.raises(InvalidTableError, match=f"table property 'schema.name-mapping.default' .*{message}"):
         parse_name_mapping(text)
 
 
 @pytest.mark.slow
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)))
-def test_any_other_json_is_an_invalid_table_or_a_mapping_that_is_written_back(value):
+def test_any_json_is_refused_or_round_trips_as_mapping(value):
     try:
         mapping = parse_name_mapping(json.dumps(value))
     except InvalidTableError:
@@ -431,7 +431,7 @@ def test_the_specs_reserved_field_ids(field_id, name, type_, field):
     assert field.field_id > MAX_COLUMN_ID
 
 
-def test_the_partition_of_a_row_has_the_fields_of_all_specs_by_id():
+def test_partition_column_merges_fields_of_all_specs():
     first = StructType((column(1000, "a", INT), column(1001, "b", STRING, required=True)))
     second = StructType((column(1001, "b2", STRING), column(1002, "c", LONG)))
     fields = columns.partition_column([first, second]).type.fields
@@ -549,7 +549,7 @@ def test_a_field_keeps_its_comment_and_defaults():
         (["geography(srid:1, vincenty)", "geography(SRID:1, Vincenty)"], "geography(srid:1)"),
     ],
 )
-def test_a_geo_type_equals_what_the_spec_puts_in_the_place_of_what_was_not_written(texts: list[str], other: str):
+def test_geo_types_equal_with_explicit_defaults(texts: list[str], other: str):
     types = [parse_type(text) for text in texts]
     assert all(one == another for one in types for another in types)
     assert len({*types, parse_type(other)}) == 2

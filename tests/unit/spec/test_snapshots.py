@@ -102,7 +102,7 @@ SNAPSHOT = {"snapshot-id": 1, "timestamp-ms": 2}
 STATISTICS = {"snapshot-id": 1, "statistics-path": "s3://b/s", "file-size-in-bytes": 9, "file-footer-size-in-bytes": 4}
 
 
-def test_keys_of_the_spec_are_read_into_attributes_of_the_same_name():
+def test_spec_keys_are_read_into_attributes():
     full = {**SNAPSHOT, "parent-snapshot-id": 3, "sequence-number": 4, "manifest-list": "s3://b/l", "schema-id": 5}
     snapshot = object_from_json(Snapshot, {**full, "summary": {"operation": "append"}, "key-id": "k"}, "snapshot")
     assert snapshot == Snapshot(
@@ -237,7 +237,7 @@ SWITCHES: dict[str, Any] = {
 
 @for_each("text", ["", "many", "1.5", " 4", "1_000", "²", "٣"])
 @for_each("key", READERS)
-def test_what_is_no_whole_number_is_refused_in_one_line_everywhere(key: str, text: str) -> None:
+def test_non_integer_property_is_refused_in_one_line(key: str, text: str) -> None:
     with pytest.raises(
         PropertyError,
         match=f"^table property '{key}' is '{text}'; set a whole number(, [01] or more|, -[0-9]+ to [0-9]+)?$",
@@ -254,14 +254,14 @@ def test_a_whole_number_is_taken_with_a_sign_as_java_takes_it(key: str) -> None:
 
 @for_each("text", ["ture", "yes", "1", "", " true"])
 @for_each("key", BOOLEANS)
-def test_what_is_neither_true_nor_false_is_refused_in_one_line_everywhere(key: str, text: str) -> None:
+def test_non_boolean_property_is_refused_in_one_line(key: str, text: str) -> None:
     with pytest.raises(PropertyError, match=f"^table property '{key}' is '{text}'; set 'true' or 'false'$"):
         BOOLEANS[key]({key: text})
 
 
 @for_each("text", ["brotly", "", "v3", " zstd", "none "])
 @for_each("key", CHOICES)
-def test_what_is_none_of_some_names_is_refused_in_one_line_everywhere(key: str, text: str) -> None:
+def test_unknown_choice_is_refused_in_one_line(key: str, text: str) -> None:
     with pytest.raises(PropertyError, match=f"^table property '{key}' is '{text}'; set '[^;]* or '[^;]*$") as raised:
         CHOICES[key]({key: text})
     assert raised.value.facts["property"] == key
@@ -288,7 +288,7 @@ def test_what_is_no_probability_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(("codec", "level"), [("gzip", "10"), ("zstd", "23"), ("gzip", "-2")])
-def test_a_level_that_the_codec_of_manifests_does_not_have_is_refused(codec: str, level: str) -> None:
+def test_manifest_codec_level_out_of_range_is_refused(codec: str, level: str) -> None:
     names = ("write.manifest.compression-codec", "write.manifest.compression-level")
     with pytest.raises(PropertyError, match=f"^table property '{names[1]}' is '{level}'; set a whole number, -"):
         manifest_compression(dict(zip(names, (codec, level), strict=True)))
@@ -343,7 +343,7 @@ def test_a_mode_is_the_default_of_all_or_that_of_one_column(text, mode):
 
 @for_each("text", ["", "some", "truncate", "truncate(0)", "truncate(-1)", "truncate(x)", "truncate(1"])
 @for_each("key", ["default", "column.a", "column.not there"])
-def test_a_mode_that_cannot_be_is_an_error_that_names_the_property(key, text):
+def test_invalid_metrics_mode_names_the_property(key, text):
     with pytest.raises(UsageError, match=f"table property '{KEY}{key}' is "):
         metrics_modes({KEY + key: text}, SCHEMA)
 
@@ -377,7 +377,7 @@ def test_the_fields_of_a_struct_come_before_those_below_them():
         assert kept(metrics_modes({limit: str(count)}, schema)) == set(in_order[:count])
 
 
-def test_structs_count_for_the_limit_though_they_have_no_metrics_themselves():
+def test_structs_count_toward_metrics_limit():
     schema = schema_of(column(1, "s", StructType((column(2, "x", INT), column(3, "y", INT)))))
     limit = KEY + "max-inferred-column-defaults"
     assert kept(metrics_modes({limit: "2"}, schema)) == {2, 3}
@@ -421,7 +421,7 @@ def table_at(**properties: str) -> TableMetadata:
         ("a:b", "s3://b/t/a:b"),
     ],
 )
-def test_properties_put_them_elsewhere_absolute_or_relative_to_the_table(path: str, directory: str):
+def test_directories_follow_absolute_and_relative_properties(path: str, directory: str):
     assert data_directory(table_at(data=path)) == directory
     assert metadata_directory(table_at(metadata=path)) == directory
     assert data_directory(table_at(metadata=path)) == "s3://b/t/data"
@@ -449,14 +449,14 @@ HASHED = [
 
 
 @for_each(("name", "partition", "directories"), HASHED)
-def test_object_storage_spreads_files_by_the_hash_of_what_follows_it(name: str, partition: str, directories: str):
+def test_object_storage_layout_hashes_the_file_name(name: str, partition: str, directories: str):
     rest = f"{partition}/{name}".removeprefix("/")
     assert located(name, partition, enabled="TRUE") == f"s3://b/db/t/data/{directories}/{rest}"
     bits = f"{mmh3.hash(rest, signed=False):032b}"[-20:]
     assert directories.replace("/", "") == bits
 
 
-def test_tables_that_share_a_directory_are_told_apart_by_the_end_of_their_location():
+def test_shared_data_directory_includes_table_path():
     shared = {"path": "s3://shared/files", "enabled": "true"}
     assert located("f.parquet", **shared) == "s3://shared/files/0111/1111/1110/11001100/db/t/f.parquet"
     assert (

@@ -222,7 +222,7 @@ def test_a_transform_gives_its_text_back(text: str):
 
 
 @for_each("text", ["zorder", "bucket", "bucket[]", "bucket[a]", "truncate[-1]", "bucket[٤]", "bucket[1][2]", ""])
-def test_a_transform_that_we_do_not_know_keeps_its_text_and_is_never_applied(text: str):
+def test_unknown_transform_keeps_text_and_is_never_applied(text: str):
     transform = parse_transform(text)
     assert transform == UnknownTransform(text)
     assert str(transform) == text

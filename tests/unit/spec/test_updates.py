@@ -161,7 +161,7 @@ def test_new_limits_of_main_add_nothing_to_the_log():
     assert log(after) == log(base)
 
 
-def test_publishing_a_new_snapshot_is_logged_at_the_time_of_the_snapshot():
+def test_publication_is_logged_at_snapshot_time():
     made_ms = NOW_MS - 3_000
     after = apply(
         MetadataBuilder().commits(1), AddSnapshot(snapshot(2, timestamp_ms=made_ms)), SetSnapshotRef("main", branch(2))
@@ -252,7 +252,7 @@ def test_a_ref_that_is_not_there_cannot_be_removed():
     assert raised.value.facts == {"ref": "dev"}
 
 
-def test_unused_specs_and_schemas_are_removed_but_not_those_in_use():
+def test_only_unused_specs_and_schemas_are_removed():
     base = (
         MetadataBuilder()
         .spec(PartitionSpec(spec_id=1, fields=()))
@@ -340,19 +340,19 @@ def test_the_format_version_never_falls(old: int, new: int):
 # Schemas.
 
 
-def test_a_schema_is_added_with_the_next_id_and_made_current_by_minus_1():
+def test_added_schema_gets_next_id_and_minus_1_selects_it():
     after = apply(BASE, AddSchema(WIDER, 5), SetCurrentSchema(-1))
     assert after.schemas == (SCHEMA, replace(WIDER, schema_id=1))
     assert (after.current_schema_id, after.last_column_id) == (1, 5)
 
 
-def test_an_equal_schema_is_not_added_again_but_ids_are_given_out():
+def test_equal_schema_is_not_added_but_last_column_id_grows():
     after = apply(BASE, AddSchema(replace(SCHEMA, schema_id=9), 8), SetCurrentSchema(-1))
     assert (after.schemas, after.current_schema_id, after.last_column_id) == ((SCHEMA,), 0, 8)
 
 
 @pytest.mark.parametrize("last_column_id", [1, 2])
-def test_the_last_column_id_never_falls_below_an_id_that_was_given_out(last_column_id: int):
+def test_last_column_id_never_falls(last_column_id: int):
     assert f"last-column-id {last_column_id} is below 3" in refused(BASE, AddSchema(WIDER, last_column_id))
     assert "is below 9" in refused(changed(last_column_id=9), AddSchema(WIDER, 8))
     assert apply(changed(last_column_id=9), AddSchema(WIDER)).last_column_id == 9
@@ -361,7 +361,7 @@ def test_the_last_column_id_never_falls_below_an_id_that_was_given_out(last_colu
 # Partition specs.
 
 
-def test_a_spec_is_added_with_the_next_id_and_made_the_default_by_minus_1():
+def test_added_spec_gets_next_id_and_minus_1_selects_it():
     after = apply(BASE, AddPartitionSpec(BY_NAME), SetDefaultSpec(-1))
     assert after.partition_specs == (*BASE.partition_specs, replace(BY_NAME, spec_id=1))
     assert (after.default_spec_id, after.last_partition_id) == (1, 1000)
@@ -396,7 +396,7 @@ def test_minus_1_needs_something_that_the_same_commit_added(update: Update):
     assert "it added nothing of the kind" in refused(BASE, update, *later)
 
 
-def test_older_schemas_specs_and_orders_can_become_the_default_again():
+def test_older_definitions_can_become_default_again():
     base = apply(
         BASE, AddSchema(WIDER), SetCurrentSchema(-1), AddPartitionSpec(BY_NAME), SetDefaultSpec(-1),
         AddSortOrder(ORDER), SetDefaultSortOrder(-1),
@@ -451,7 +451,7 @@ def test_what_names_something_unknown_is_refused():
     refused(BASE, SetSnapshotRef("dev", branch(9)), error=NotFoundError)
 
 
-def test_updates_of_attachments_have_the_names_of_the_rest_protocol():
+def test_attachment_updates_have_rest_protocol_names():
     names = [
         (SetStatistics, "set-statistics"), (RemoveStatistics, "remove-statistics"),
         (SetPartitionStatistics, "set-partition-statistics"),
@@ -624,7 +624,7 @@ def test_every_change_needs_the_same_table(update: Update):
     assert requirements_for(LOADED, []) == (SAME_TABLE,)
 
 
-def test_restoring_snapshots_needs_that_no_id_of_what_comes_with_them_was_given_out():
+def test_restore_with_schemas_requires_unchanged_last_ids():
     nothing_else = RestoreSnapshots(snapshots=LOADED.snapshots)
     assert requirements_for(LOADED, [nothing_else]) == (SAME_TABLE,)
     with_parts = msgspec.structs.replace(nothing_else, schemas=LOADED.schemas, partition_specs=LOADED.partition_specs)
@@ -669,7 +669,7 @@ def field(field_id: int, name: str, type_: Type = LONG) -> NestedField:
 OLD = Schema(fields=(field(1, "a"), field(2, "s", StructType((field(3, "x"), field(4, "y")))), field(5, "b")))
 
 
-def test_settings_by_column_follow_a_renamed_column_and_go_with_a_dropped_one():
+def test_column_properties_follow_rename_and_drop():
     new = Schema(fields=(field(1, "aa"), field(2, "t", StructType((field(3, "x"),)))))
     properties = {f"{prefix}{name}": name for prefix in COLUMN_PROPERTIES for name in ("a", "s.x", "s.y", "b", "other")}
     removed, changed = column_property_updates(OLD, new, {**properties, "owner": "a"})

@@ -545,7 +545,7 @@ def test_an_age_is_the_span_before_now(count, unit):
 
 
 @for_each("text", ["7d", "36h", "90m", "1d", "1h", "1m", "1ms", "999ms"])
-def test_a_span_is_shown_as_it_was_written_in_its_largest_whole_unit(text):
+def test_span_is_shown_in_its_largest_whole_unit(text):
     assert format_span(span_ms(text)) == text
 
 

@@ -73,7 +73,7 @@ def data_files(catalog) -> set[str]:
     return {location for location in stored(catalog) if location.endswith(".parquet")}
 
 
-def test_rows_go_into_one_snapshot_with_a_file_for_each_partition(catalog, table):
+def test_append_makes_one_snapshot_and_a_file_per_partition(catalog, table):
     done = put(table, summary={"job": "nightly"})
     assert catalog.load(EVENTS).metadata == done.metadata
     assert len(done.metadata.snapshots) == 1
@@ -92,7 +92,7 @@ def test_rows_go_into_one_snapshot_with_a_file_for_each_partition(catalog, table
     assert catalog.runtime.sleeps_ms == []
 
 
-def test_rows_go_to_the_branch_that_is_named_and_main_does_not_move(catalog, table):
+def test_append_to_branch_leaves_main_unchanged(catalog, table):
     table = create_branch(put(table), "audit")
     main = table.metadata.head()
     done = put(put(table, branch="audit"), branch="audit")
@@ -103,7 +103,7 @@ def test_rows_go_to_the_branch_that_is_named_and_main_does_not_move(catalog, tab
     assert list(done.metadata.ancestors(head.snapshot_id))[-1] == main
 
 
-def test_a_branch_that_is_not_there_is_not_made_and_nothing_is_written(catalog, storage, table):
+def test_append_to_missing_branch_writes_nothing(catalog, storage, table):
     table = create_tag(create_branch(put(table), "audit"), "v1")
     before, written = stored(catalog), storage.fired["write"]
     with pytest.raises(NotFoundError, match="no branch 'audits'; there is 'audit', 'main'"):
@@ -113,7 +113,7 @@ def test_a_branch_that_is_not_there_is_not_made_and_nothing_is_written(catalog, 
     assert (stored(catalog), storage.fired["write"]) == (before, written)
 
 
-def test_a_branch_that_is_dropped_meanwhile_is_not_made_again_and_nothing_is_left(catalog, table):
+def test_append_to_dropped_branch_leaves_no_files(catalog, table):
     table = create_branch(put(table), "audit")
     drop_branch(table, "audit")
     before = stored(catalog)
@@ -134,7 +134,7 @@ def test_two_appends_never_share_a_name(catalog, table):
     assert len(data_files(catalog)) == 4
 
 
-def test_a_large_table_becomes_several_files_of_about_the_target_size(catalog):
+def test_large_input_is_split_at_target_file_size(catalog):
     properties = {"write.target-file-size-bytes": "60000", "write.parquet.row-group-size-bytes": "20000"}
     table = create_table(catalog, "db.events", SIMPLE, properties=properties)
     text = [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(6000)]
@@ -160,7 +160,7 @@ def test_data_is_spread_by_hash_where_the_table_asks_for_it(catalog):
     assert location.endswith(f"/db/events/{name}")
 
 
-def test_code_of_another_engine_that_places_data_is_refused_before_anything_is_written(catalog, storage):
+def test_foreign_location_provider_is_refused_before_writing(catalog, storage):
     table = create_table(catalog, "db.events", SIMPLE, properties={"write.location-provider.impl": "a.B"})
     with pytest.raises(UnsupportedError, match=r"location-provider\.impl"):
         put(table)
@@ -197,7 +197,7 @@ def with_columns(table, *fields):
     return msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, schemas=(schema,)))
 
 
-def test_a_missing_column_takes_its_write_default_and_not_its_initial_default(catalog, table):
+def test_missing_column_takes_write_default(catalog, table):
     done = put(with_columns(table, NestedField(field_id=3, name="n", type=LONG, initial_default=5, write_default=6)))
     schema = Schema(fields=(NestedField(field_id=3, name="n", type=LONG),))
     found = [read_table(table.storage, location, schema)["n"].to_pylist() for location in sorted(data_files(catalog))]
@@ -205,7 +205,7 @@ def test_a_missing_column_takes_its_write_default_and_not_its_initial_default(ca
     assert len(done.metadata.snapshots) == 1
 
 
-def test_a_missing_required_column_is_named_and_nothing_is_written(catalog, storage, table):
+def test_missing_required_column_is_refused_before_writing(catalog, storage, table):
     field = NestedField(field_id=3, name="n", type=LONG, required=True, initial_default=5)
     with pytest.raises(UsageError, match="column 'n' is required and missing from the data"):
         put(with_columns(table, field))
@@ -232,7 +232,7 @@ def test_a_property_of_the_table_chooses_the_format(catalog, table, file_format)
     assert rows == [{"id": 1, "kind": "x"}, {"id": 3, "kind": "x"}, {"id": 2, "kind": "y"}]
 
 
-def test_a_format_that_cannot_be_is_an_error_and_nothing_is_written(catalog, storage, table):
+def test_unknown_format_is_refused_before_writing(catalog, storage, table):
     with pytest.raises(UsageError, match="is 'csv'; set 'parquet', 'orc' or 'avro'"):
         put(swap(table, SetProperties({"write.format.default": "csv"})))
     assert storage.fired["write"] == 0
@@ -251,7 +251,7 @@ def test_columns_of_version_3_are_written_and_read(catalog, storage, table):
 
 
 @pytest.mark.parametrize("type_", [VARIANT, GeometryType("geometry"), GeographyType("geography")], ids=str)
-def test_a_column_that_cannot_be_interpreted_is_named_and_nothing_is_written(storage, table, type_):
+def test_uninterpretable_column_is_refused_before_writing(storage, table, type_):
     with pytest.raises(UnsupportedError, match=r"column 'v' has type .*cannot interpret"):
         put(with_columns(table, column(3, "v", type_)))
     assert storage.fired["write"] == 0
@@ -345,7 +345,7 @@ def test_after_an_unknown_outcome_every_file_stays(catalog, table):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), RuntimeError("driver gone")])
 @pytest.mark.parametrize("lands", [False, True])
-def test_an_interrupt_in_the_middle_of_the_swap_never_takes_rows_away(catalog, table, error, lands):
+def test_interrupted_swap_never_removes_data_files(catalog, table, error, lands):
     catalog.follow(lands_but_raises(error) if lands else fails(error))
     with pytest.raises(OutcomeUnknownError):
         put(table)
@@ -354,7 +354,7 @@ def test_an_interrupt_in_the_middle_of_the_swap_never_takes_rows_away(catalog, t
     assert len(named) == (2 if lands else 0)
 
 
-def test_a_property_that_breaks_the_looking_up_of_an_unknown_outcome_takes_no_rows_away(catalog, table):
+def test_bad_status_check_property_removes_no_data_files(catalog, table):
     # A bad commit.status-check.* was an error of usage after the commit had landed, and its data was deleted.
     def spoil():
         swap(table, SetProperties({"commit.status-check.num-retries": "often"}))
@@ -365,7 +365,7 @@ def test_a_property_that_breaks_the_looking_up_of_an_unknown_outcome_takes_no_ro
     assert len(data_files(catalog)) == 2
 
 
-def test_a_transform_that_we_do_not_know_is_refused_before_anything_is_written(catalog, storage, table):
+def test_unknown_transform_is_refused_before_writing(catalog, storage, table):
     field = PartitionField(source_id=2, field_id=1000, name="f", transform=UnknownTransform("zorder"))
     metadata = msgspec.structs.replace(table.metadata, partition_specs=(PartitionSpec(spec_id=0, fields=(field,)),))
     with pytest.raises(UnsupportedError, match="transform that is not known"):

@@ -135,7 +135,7 @@ def sorted_rows(table: pa.Table) -> list[dict]:
     ],
     ids=lambda fields: " ".join(sorted({transform for _, transform in fields})) or "unpartitioned",
 )
-def test_pyiceberg_reads_the_same_rows_and_each_file_holds_its_partitions_rows_alone(both, partition_by):
+def test_pyiceberg_reads_appended_rows_and_partitions(both, partition_by):
     table = create_table(both.catalog, "db.events", COLUMNS, partition_by=partition_by)
     data = rows()
     append(table, data)
@@ -177,7 +177,7 @@ def test_pyiceberg_finds_rows_by_the_partitions_that_we_wrote(both, transform, c
     assert sorted(both.foreign().scan(row_filter=IsNull(column)).to_arrow()["id"].to_pylist()) == [99]
 
 
-def test_pyiceberg_appends_to_what_we_made_and_we_to_what_it_made(both):
+def test_appends_alternate_with_pyiceberg(both):
     table = create_table(both.catalog, "db.events", SIMPLE, partition_by=[("kind", "identity")])
     append(table, pa.table({"id": [1, 2], "kind": ["a", None]}, schema=SIMPLE))
     both.foreign().append(pa.table({"id": [3], "kind": ["a"]}, schema=SIMPLE))

@@ -118,7 +118,7 @@ def test_ids_that_a_schema_has_already_are_assigned_anew(catalog):
     assert metadata.schema.identifier_field_ids == (1,)
 
 
-def test_partitions_are_given_by_column_and_transform_and_perhaps_a_name(catalog):
+def test_partition_by_takes_column_transform_and_name(catalog):
     partition_by = [("at", "month"), ("id", "bucket[16]", "shard"), ("place.code", "identity")]
     metadata = create_table(catalog, "db.events", COLUMNS, partition_by=iter(partition_by)).metadata
     assert [(f.name, str(f.transform), f.source_id, f.field_id) for f in metadata.spec.fields] == [
@@ -148,7 +148,7 @@ def test_a_table_lies_where_it_is_wanted(catalog):
         ([("at", "day", "id")], UsageError),
     ],
 )
-def test_a_partitioning_that_does_not_fit_is_refused_and_nothing_is_made(catalog, partition_by, error):
+def test_invalid_partitioning_creates_nothing(catalog, partition_by, error):
     with pytest.raises(error):
         create_table(catalog, "db.events", COLUMNS, partition_by=partition_by)
     assert (catalog.list_tables(("db",)), stored(catalog)) == ([], set())
@@ -159,7 +159,7 @@ def column(name, type_, **more):
 
 
 @pytest.mark.parametrize("type_", [pa.null(), pa.month_day_nano_interval(), pa.dense_union([pa.field("a", pa.int8())])])
-def test_an_arrow_type_that_no_column_can_have_is_refused_and_named(catalog, type_):
+def test_unsupported_arrow_type_is_refused_by_name(catalog, type_):
     with pytest.raises(UnsupportedError, match="'bad'"):
         create_table(catalog, "db.events", pa.schema([pa.field("bad", type_)]))
     assert stored(catalog) == set()
@@ -192,7 +192,7 @@ def test_columns_that_make_no_schema_are_refused(catalog):
     assert stored(catalog) == set()
 
 
-def test_timestamps_of_other_units_become_those_that_version_2_has(catalog):
+def test_timestamp_units_are_converted_for_v2(catalog):
     schema = create_table(catalog, "db.events", pa.schema([("at", pa.timestamp("ns", "UTC"))])).metadata.schema
     assert schema.field("at").type == TIMESTAMPTZ
 
@@ -261,7 +261,7 @@ def test_a_table_is_evolved_step_by_step_and_read_again(any_catalog, version):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_table_is_upgraded_to_version_3_and_may_then_have_what_is_new(any_catalog, version):
+def test_upgrade_to_v3_allows_new_features(any_catalog, version):
     table = create_table(any_catalog, "db.t", FIELDS, format_version=version)
     for change in (
         AddColumn("u", UNKNOWN),
@@ -301,7 +301,7 @@ def test_a_table_has_a_format_version_that_exists(any_catalog, version):
         create_table(any_catalog, "db.t", FIELDS, format_version=version)
 
 
-def test_a_new_table_of_version_3_may_have_what_older_ones_may_not(any_catalog):
+def test_new_v3_table_may_use_v3_types(any_catalog):
     new = Schema(fields=(NestedField(field_id=1, name="u", type=UNKNOWN),))
     with pytest.raises(UnsupportedError, match="only format version 3 has"):
         create_table(any_catalog, "db.t", new, format_version=1)
@@ -350,7 +350,7 @@ def left(table):
     return [{one.snapshot_id for one in of} for of in (table.metadata.statistics, table.metadata.partition_statistics)]
 
 
-def test_statistics_of_both_kinds_leave_the_current_snapshot_in_one_commit(table):
+def test_both_kinds_of_statistics_are_dropped_in_one_commit(table):
     first, second = (one.snapshot_id for one in table.metadata.snapshots)
     swaps = len(table.catalog.swaps)
     after = drop_statistics(table)

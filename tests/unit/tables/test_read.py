@@ -129,7 +129,7 @@ def test_pyiceberg_reads_the_same_rows_after_changes(lake: Lake, version: int) -
     assert read_batches(table).read_all().num_rows == 148
 
 
-def test_a_data_file_is_opened_when_its_rows_are_wanted_and_closed_before_the_next(lake: Lake) -> None:
+def test_data_files_are_opened_one_at_a_time_on_demand(lake: Lake) -> None:
     table, storage = watched(lake.filled(commits=2, files=3, rows=20))
     files = {file.file_path for file in data_files(table)}
     reader = read_batches(table)
@@ -163,7 +163,7 @@ def test_who_stops_early_leaves_no_file_open(lake: Lake) -> None:
     assert len(files & {location for location, _ in storage.streams}) == 1
 
 
-def test_an_equality_delete_reaches_files_that_are_read_one_after_the_other(lake: Lake) -> None:
+def test_equality_delete_applies_to_successive_files(lake: Lake) -> None:
     table = lake.create(())
     table = append(table, [events(number, 20) for number in range(4)])
     keys = read_table(table, select=["id"]).slice(5, 30)
@@ -197,7 +197,8 @@ def test_a_table_without_a_snapshot_has_its_columns_and_no_batch(lake: Lake) -> 
     assert [*reader] == []
 
 
-def test_what_is_wrong_is_raised_at_once_and_a_lost_file_where_its_rows_are_wanted(lake: Lake) -> None:
+def test_usage_errors_are_immediate_and_lost_file_is_late(lake: Lake) -> None:
+    """A wrong argument is refused at once; a lost data file only when its rows are read."""
     table = lake.filled(commits=1, files=3, rows=20)
     with pytest.raises(UsageError, match="is no Spark session"):
         read_batches(table, "id > 5")  # type: ignore[arg-type]
@@ -218,7 +219,8 @@ class Rows:
         sys.stdout.write(f"Spark's plan, {extended}, {mode}\n")
 
 
-def test_what_is_read_of_the_table_comes_first_and_spark_s_plan_as_it_was_asked_for(capsys: Any) -> None:
+def test_explain_prints_icekeep_plan_before_sparks(capsys: Any) -> None:
+    """The table is planned only when explain is called."""
     asked = []
 
     def plan() -> Any:
@@ -235,7 +237,7 @@ def test_what_is_read_of_the_table_comes_first_and_spark_s_plan_as_it_was_asked_
     assert "data files   2 of 2 read, 200 B, up to 20 rows\n" in out
 
 
-def test_the_text_says_what_each_step_left_out_and_which_deletes_are_applied() -> None:
+def test_plan_text_reports_skipped_files_and_deletes() -> None:
     table = memory_table(spec=BY_KIND)
     for kind in ("x", "y", "z"):
         table = add(table, data_file(f"{kind}1", partition=(kind,)), data_file(f"{kind}2", partition=(kind,)))
@@ -298,7 +300,7 @@ TYPES = [*zip(ROWS.fields, (pa.int64(), pa.string()), strict=True)]
 
 
 @pytest.mark.slow
-def test_a_scan_reads_a_row_group_that_is_large_beside_its_memory_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_row_group_is_scanned_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row group that compaction reads well must not end the Python worker of a scan."""
     assert [rows.num_rows for rows in scanned(monkeypatch, ROWS, 1024 * MIB)] == [COUNT]
     held = scanned(monkeypatch, ROWS, 64 * MIB)

@@ -72,7 +72,7 @@ def test_only_a_branch_that_is_there_can_be_committed_to(memory):
         table.metadata.head("v2")
 
 
-def test_main_of_a_table_without_data_has_no_head_and_can_be_committed_to():
+def test_main_of_empty_table_has_no_head_to_commit_to():
     metadata = memory_table(MemoryCatalog()).metadata
     assert head_to_commit_to(metadata, "main") is None
     assert metadata.head("main") is None
@@ -83,7 +83,7 @@ def test_to_set_no_limit_is_a_slip(memory):
         set_ref_retention(memory, "main")
 
 
-def test_references_are_made_moved_and_dropped_and_pyiceberg_reads_each_step(lake):
+def test_pyiceberg_follows_each_ref_change(lake):
     table = lake.filled(commits=3, files=1)
     first, second, third = ids(table)
     table = create_branch(table, "dev", second, min_snapshots_to_keep=2, max_snapshot_age=5, max_ref_age=7)
@@ -137,13 +137,13 @@ def test_a_branch_of_an_empty_table_can_be_read_by_pyiceberg(lake):
     assert lake.foreign().current_snapshot() is None
 
 
-def test_by_default_a_reference_names_what_was_current_when_the_table_was_loaded(memory):
+def test_refs_default_to_snapshot_that_was_loaded(memory):
     add(memory, "theirs")
     assert create_tag(memory, "v1").metadata.refs["v1"].snapshot_id == ids(memory)[2]
     assert create_branch(memory, "dev").metadata.refs["dev"].snapshot_id == ids(memory)[2]
 
 
-def test_a_reference_that_is_there_is_in_the_way_also_if_it_is_the_same(memory):
+def test_existing_ref_is_refused_even_if_equal(memory):
     table = create_tag(memory, "v1")
     for verb in (create_tag, create_branch):
         with pytest.raises(UsageError, match="tag 'v1' exists already"):
@@ -157,7 +157,7 @@ DROP = {"branch": drop_branch, "tag": drop_tag}
 
 
 @for_each("kind", MAKE)
-def test_if_not_exists_makes_what_is_not_there_and_leaves_what_is(memory, kind):
+def test_if_not_exists_creates_or_keeps(memory, kind):
     first, second, third = ids(memory)
     table = MAKE[kind](memory, kind, first, max_ref_age=7, if_not_exists=True)
     assert table.metadata.refs[kind] == SnapshotRef(snapshot_id=first, type=kind, max_ref_age_ms=7)
@@ -205,7 +205,7 @@ def test_a_reference_of_the_other_kind_is_left_alone(memory, kind):
 
 
 @for_each("kind", MAKE)
-def test_if_exists_drops_what_is_there_and_does_nothing_where_it_is_not(memory, kind):
+def test_if_exists_drops_or_does_nothing(memory, kind):
     loads = memory.catalog.loads_count
     assert DROP[kind](memory, "gone", if_exists=True) is memory
     assert memory.catalog.loads_count == loads
@@ -215,7 +215,7 @@ def test_if_exists_drops_what_is_there_and_does_nothing_where_it_is_not(memory, 
             DROP[kind](main, "main", if_exists=True)
 
 
-def test_a_branch_of_a_table_without_data_is_made_if_it_is_not_there():
+def test_branch_of_empty_table_is_created_if_missing():
     empty = memory_table(MemoryCatalog())
     for flag in ("if_not_exists", "or_replace"):
         table = create_branch(empty, flag, **{flag: True})
@@ -240,7 +240,7 @@ def test_a_fast_forward_makes_the_branch_that_is_not_there(memory):
     assert table.metadata.refs["dev"] == SnapshotRef(snapshot_id=ids(memory)[2], type="branch")
 
 
-def test_a_fast_forward_goes_where_the_other_branch_was_seen_and_not_further(memory):
+def test_fast_forward_stops_at_the_loaded_head(memory):
     table = create_branch(memory, "audit")
     table = add(table, "audited", branch="audit")
     add(table, "not audited", branch="audit")
@@ -248,7 +248,7 @@ def test_a_fast_forward_goes_where_the_other_branch_was_seen_and_not_further(mem
     assert result.metadata.current_snapshot_id == table.metadata.refs["audit"].snapshot_id
 
 
-def test_a_fast_forward_to_what_is_behind_is_refused_and_to_the_same_snapshot_is_none(memory):
+def test_fast_forward_backwards_is_refused(memory):
     first, _, third = ids(memory)
     table = create_tag(create_tag(memory, "old", first), "same")
     with pytest.raises(
@@ -278,7 +278,7 @@ def test_a_branch_goes_to_where_another_reference_is(memory):
         replace_branch(table, "v1", to="main")
 
 
-def test_main_of_a_table_without_data_is_made_where_another_branch_is():
+def test_main_of_empty_table_is_created_from_branch():
     table = create_branch(memory_table(MemoryCatalog()), "dev")
     assert (
         replace_branch(table, "main", to="dev").metadata.current_snapshot_id == table.metadata.refs["dev"].snapshot_id
@@ -286,7 +286,7 @@ def test_main_of_a_table_without_data_is_made_where_another_branch_is():
 
 
 @pytest.mark.parametrize("verb", [replace_branch, replace_tag, drop_branch, drop_tag, rename_branch, fast_forward])
-def test_a_name_that_is_not_there_is_said_before_anything_is_asked_of_the_catalog(memory, verb):
+def test_unknown_ref_is_refused_without_a_catalog_load(memory, verb):
     arguments = {replace_branch: (1,), replace_tag: (1,), rename_branch: ("y",)}.get(verb, ())
     loads = memory.catalog.loads_count
     with pytest.raises(NotFoundError, match="'x'"):
@@ -329,7 +329,7 @@ def staged(table, name, **summary):
 
 
 @pytest.mark.slow
-def test_pyiceberg_reads_the_rows_of_the_snapshot_that_was_rolled_back_to(lake):
+def test_pyiceberg_reads_rows_after_rollback(lake):
     table = lake.create()
     for number in range(3):
         table = append(table, events(number))
@@ -345,7 +345,7 @@ def test_pyiceberg_reads_the_rows_of_the_snapshot_that_was_rolled_back_to(lake):
 
 
 @pytest.mark.slow
-def test_a_staged_append_is_published_beside_others_and_pyiceberg_reads_its_rows_once(lake):
+def test_published_append_is_read_once_by_pyiceberg(lake):
     table = append(lake.create(), events(0))
     # A snapshot that was taken out of main's history is one that was staged.
     late = append(table, events(1), summary={"wap.id": "w1"})
@@ -364,7 +364,7 @@ def test_a_staged_append_is_published_beside_others_and_pyiceberg_reads_its_rows
 
 
 @pytest.mark.slow
-def test_both_roll_back_to_the_same_and_each_goes_on_from_the_other(tmp_path):
+def test_rollbacks_of_both_libraries_agree(tmp_path):
     lake = Lake(tmp_path)
     table = lake.filled(commits=4, files=1)
     with lake.foreign().manage_snapshots() as manage:
@@ -423,7 +423,7 @@ def test_a_reference_means_the_snapshot_that_it_was_seen_at(memory):
         lambda table: set_current_snapshot(table, ids(table)[0]),
     ],
 )
-def test_what_was_committed_since_the_table_was_loaded_is_not_undone(memory, act):
+def test_commit_since_load_is_not_undone(memory, act):
     add(memory, "theirs")
     with pytest.raises(ConflictError, match="main was moved"):
         act(memory)
@@ -439,7 +439,7 @@ def test_a_snapshot_in_the_history_of_main_is_not_picked(memory):
             cherrypick_snapshot(memory, snapshot_id)
 
 
-def test_a_pick_goes_beside_what_was_committed_since_the_table_was_loaded(memory):
+def test_pick_is_added_beside_commits_since_load(memory):
     table, picked = staged(memory, "s")
     add(table, "theirs")
     assert live(cherrypick_snapshot(table, picked)) == {"a": 1, "b": 1, "c": 1, "s": 1, "theirs": 1}

@@ -118,7 +118,8 @@ def by_kind(catalog):
     )
 
 
-def test_a_staged_snapshot_whose_parent_is_current_becomes_current_itself(catalog, table):
+def test_staged_child_of_current_is_fast_forwarded(catalog, table):
+    """A staged snapshot whose parent is current becomes current itself, without a new snapshot."""
     parent = table.metadata.current_snapshot_id
     table, picked = staged(table, "b", wap_id="w1")
     assert live(table) == {"a": 1}
@@ -143,7 +144,8 @@ def test_any_kind_of_snapshot_next_to_main_is_published(table):
     assert live(run(table, CherryPick(picked.snapshot_id)).table) == {"a2": 1}
 
 
-def test_an_append_that_main_has_left_behind_is_made_again_as_a_new_snapshot(catalog, table):
+def test_pick_after_main_moved_makes_new_snapshot(catalog, table):
+    """An append whose parent is no longer current is applied again, with its source and WAP ids in the summary."""
     table, picked = staged(table, "b", "c", wap_id="w1")
     table = add(table, "d")
     before = table.metadata
@@ -185,14 +187,15 @@ def test_rows_of_a_picked_append_are_numbered_anew(catalog):
     assert result.table.metadata.next_row_id == 40
 
 
-def test_only_what_the_picked_snapshot_itself_added_is_added_again(table):
+def test_pick_adds_only_files_of_that_snapshot(table):
     table = set_ref(table, "audit", table.metadata.current_snapshot_id, "branch")
     table = add(add(add(table, "first", branch="audit"), "second", branch="audit"), "main")
     picked = table.metadata.refs["audit"].snapshot_id
     assert live(run(table, CherryPick(picked)).table) == {"a": 1, "main": 1, "second": 1}
 
 
-def test_what_was_merged_into_the_manifest_of_a_picked_append_is_not_added_again(table):
+def test_pick_skips_files_merged_into_its_manifest(table):
+    """Existing entries that an append merged into its manifest are not added again."""
     table, picked = stage(table, AppendMerged("b"))
     table = add(table, "c")
     assert live(run(table, CherryPick(picked.snapshot_id)).table) == {"a": 1, "b": 1, "c": 1}
@@ -209,7 +212,7 @@ def test_a_snapshot_without_a_wap_id_is_published_without_one(table, summary):
         table = result.table
 
 
-def test_a_snapshot_that_is_in_main_s_history_is_published_already(table):
+def test_picking_ancestor_of_main_is_a_noop(table):
     first = table.metadata.current_snapshot_id
     table = add(table, "b")
     for snapshot_id in (first, table.metadata.current_snapshot_id):
@@ -237,7 +240,8 @@ def test_a_wap_id_is_published_once_whichever_snapshot_has_it(table):
             run(table, CherryPick(again.snapshot_id))
 
 
-def test_a_published_wap_id_is_also_refused_where_the_snapshot_is_next_to_main(table):
+def test_fast_forward_refuses_published_wap_id(table):
+    """A WAP id is published once, also where the staged snapshot is a child of the current one."""
     table, first = staged(table, "b", wap_id="w1")
     table = run(table, CherryPick(first.snapshot_id)).table
     table, second = staged(table, "b2", wap_id="w1")
@@ -260,7 +264,7 @@ def test_a_snapshot_that_is_not_there_is_not_found(table):
         run(table, CherryPick(99))
 
 
-def test_another_kind_of_snapshot_that_main_has_left_behind_is_refused(table):
+def test_pick_of_rewrite_is_refused_once_main_moved(table):
     rewrite = RewriteFiles(removed=entries_of(table), added=files("a2"), schema_id=0)
     table, picked = stage(table, rewrite)
     table = add(table, "b")
@@ -268,7 +272,8 @@ def test_another_kind_of_snapshot_that_main_has_left_behind_is_refused(table):
         run(table, CherryPick(picked.snapshot_id))
 
 
-def test_an_overwrite_that_is_not_of_whole_partitions_is_refused_once_main_has_moved(table):
+def test_pick_of_plain_overwrite_is_refused_once_main_moved(table):
+    """Only an overwrite with replace-partitions set may be applied again on another parent."""
     for value in (None, "false"):
         summary = {} if value is None else {"replace-partitions": value}
         change = OverwriteFiles(
@@ -283,7 +288,8 @@ def test_an_overwrite_that_is_not_of_whole_partitions_is_refused_once_main_has_m
             run(table, CherryPick(picked.snapshot_id))
 
 
-def test_an_append_that_adds_delete_files_is_not_made_again_without_them(catalog):
+def test_pick_with_delete_files_is_refused_once_main_moved(catalog):
+    """An append cannot be applied again without the delete files that came with it."""
     table = add(memory_table(catalog), "a")
     table, picked = stage(table, AddDeletes("a"), "append")
     table = add(table, "b")
@@ -291,7 +297,8 @@ def test_an_append_that_adds_delete_files_is_not_made_again_without_them(catalog
         run(table, CherryPick(picked.snapshot_id))
 
 
-def test_an_overwrite_of_partitions_that_nobody_touched_is_made_again(catalog, by_kind):
+def test_pick_of_dynamic_overwrite_is_reapplied(catalog, by_kind):
+    """An overwrite of whole partitions is applied again while nobody has touched those partitions."""
     table, picked = replaced(by_kind, ["x1"], (data_file("x2", 7, partition=("x",)),), **{"wap.id": "w1"})
     table = add(table, data_file("y2", partition=("y",)))
     result = run(table, CherryPick(picked.snapshot_id))
@@ -316,7 +323,8 @@ def test_an_overwrite_of_partitions_that_nobody_touched_is_made_again(catalog, b
     assert orphans(catalog) == set()
 
 
-def test_delete_files_of_what_an_overwrite_replaced_go_with_it_and_others_stay(by_kind):
+def test_picked_overwrite_removes_only_its_delete_files(by_kind):
+    """Delete files of the replaced data files go with them; those of other partitions stay."""
     table = run(by_kind, AddDeletes("x1", ("x",))).table
     table = run(table, AddDeletes("y1", ("y",))).table
     table, picked = replaced(table, ["x1"], (data_file("x2", partition=("x",)),))
@@ -326,7 +334,8 @@ def test_delete_files_of_what_an_overwrite_replaced_go_with_it_and_others_stay(b
     assert result.metadata.current_snapshot.summary["total-delete-files"] == "1"
 
 
-def test_an_overwrite_of_a_partition_that_was_empty_is_made_again_while_it_is(by_kind):
+def test_picked_overwrite_of_empty_partition(by_kind):
+    """An overwrite of an empty partition is applied again only while that partition is empty."""
     table, picked = replaced(by_kind, [], (data_file("z1", partition=("z",)),))
     table, later = replaced(table, [], (data_file("z2", partition=("z",)),))
     table = add(table, data_file("y2", partition=("y",)))
@@ -336,7 +345,7 @@ def test_an_overwrite_of_a_partition_that_was_empty_is_made_again_while_it_is(by
         run(table, CherryPick(later.snapshot_id))
 
 
-def test_an_overwrite_of_a_partition_that_got_another_file_is_refused(by_kind):
+def test_picked_overwrite_is_refused_if_partition_got_file(by_kind):
     table, picked = replaced(by_kind, ["x1"], (data_file("x2", partition=("x",)),))
     table = add(table, data_file("x3", partition=("x",)))
     with pytest.raises(UsageError, match=r"a partition that it replaced now holds data file '.*x3'"):
@@ -351,7 +360,8 @@ def test_an_overwrite_of_files_that_are_gone_is_refused(by_kind):
         run(table, CherryPick(picked.snapshot_id))
 
 
-def test_an_overwrite_of_a_table_without_partitions_leaves_room_for_nothing_else(table):
+def test_picked_unpartitioned_overwrite_allows_no_new_file(table):
+    """Without partitions the overwrite replaces everything, so any other file is a conflict."""
     table, picked = replaced(table, ["a"], files("a2"))
     table = add(table, "b")
     with pytest.raises(UsageError, match=r"now holds data file '.*b'"):
@@ -370,7 +380,7 @@ def test_an_overwrite_without_partitions_is_of_all_specs(catalog):
         run(table, CherryPick(picked.snapshot_id))
 
 
-def test_a_snapshot_of_version_1_that_lists_its_manifests_itself_is_picked(catalog):
+def test_pick_v1_snapshot_with_inline_manifests(catalog):
     table = add(add(memory_table(catalog, format_version=1), "a"), "b")
     table, picked = staged(table, "c")
     manifests = tuple(manifest["manifest_path"] for manifest in raw(table, picked.manifest_list))
@@ -382,7 +392,7 @@ def test_a_snapshot_of_version_1_that_lists_its_manifests_itself_is_picked(catal
     assert live(result.table) == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
-def test_an_overwrite_whose_parent_is_not_in_main_s_history_is_refused(by_kind):
+def test_picked_overwrite_needs_parent_in_main_history(by_kind):
     first = by_kind.metadata.current_snapshot_id
     table = add(by_kind, data_file("x2", partition=("x",)))
     table, picked = replaced(table, ["x1", "x2"], (data_file("x3", partition=("x",)),))
@@ -393,7 +403,8 @@ def test_an_overwrite_whose_parent_is_not_in_main_s_history_is_refused(by_kind):
 
 
 @pytest.mark.parametrize("script", [(), (CONFLICTS,)])
-def test_what_others_commit_meanwhile_turns_a_fast_forward_into_a_new_snapshot(catalog, table, script):
+def test_concurrent_append_turns_fast_forward_into_pick(catalog, table, script):
+    """Where main moves during the commit, the pick makes a new snapshot instead of a fast-forward."""
     table, picked = staged(table, "b", wap_id="w1")
     catalog.follow(*script, after(lambda: add(table, "theirs")))
     change = Applying(CherryPick(picked.snapshot_id))
@@ -422,7 +433,7 @@ def test_a_snapshot_that_main_may_have_held_is_not_picked_again(catalog, table, 
     assert live(catalog.load(EVENTS)) == before
 
 
-def test_a_pick_of_a_pick_is_refused_where_the_first_one_s_files_are_live(catalog, table):
+def test_pick_of_pick_is_refused_if_files_are_live(catalog, table):
     table, picked = staged(table, "b")
     first = table.metadata.current_snapshot_id
     table = add(table, "c")
@@ -434,7 +445,7 @@ def test_a_pick_of_a_pick_is_refused_where_the_first_one_s_files_are_live(catalo
     assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "d": 1}
 
 
-def test_a_new_snapshot_is_refused_where_the_picked_one_expires_before_it_lands(catalog, table):
+def test_pick_is_refused_if_source_expires_first(catalog, table):
     """A catalog that applies updates to whatever is current would adopt files that the expiration is about to delete."""
     table, picked = staged(table, "b")
     table = add(table, "c")
@@ -457,7 +468,7 @@ def test_a_rollback_meanwhile_makes_a_pick_a_fast_forward(catalog, table):
     assert orphans(catalog) == set()
 
 
-def test_a_pick_is_tried_again_with_the_manifests_that_are_there_already(catalog, table):
+def test_pick_retry_reuses_manifests(catalog, table):
     table, picked = staged(table, "b")
     table = add(table, "c")
     catalog.follow(after(lambda: add(table, "theirs")), CONFLICTS)
@@ -467,7 +478,7 @@ def test_a_pick_is_tried_again_with_the_manifests_that_are_there_already(catalog
     assert orphans(catalog) == set()
 
 
-def test_an_overwrite_that_a_writer_beats_to_its_partition_is_refused_and_leaves_nothing(catalog, by_kind):
+def test_picked_overwrite_loses_race_and_leaves_no_files(catalog, by_kind):
     table, picked = replaced(by_kind, ["x1"], (data_file("x2", partition=("x",)),))
     table = add(table, data_file("y2", partition=("y",)))
     catalog.follow(after(lambda: add(table, data_file("x3", partition=("x",)))))
@@ -489,7 +500,7 @@ def test_two_who_pick_the_same_snapshot_at_once_publish_it_once(catalog, table):
 
 @pytest.mark.parametrize("step", [LANDS_BUT_SAYS_CONFLICT, LANDS_BUT_IS_UNKNOWN])
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_pick_that_landed_though_its_answer_was_lost_is_made_once_peers_10(catalog, table, step, moved):
+def test_pick_with_lost_answer_is_applied_once_peers_10(catalog, table, step, moved):
     table, picked = staged(table, "b", wap_id="w1")
     table = add(table, "c") if moved else table
     catalog.follow(step)

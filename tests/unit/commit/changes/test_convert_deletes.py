@@ -153,7 +153,8 @@ def test_a_file_that_a_rollback_revived_was_not_converted(table):
     refused(later, change, "/b', which equality deletes reach")
 
 
-def test_a_file_that_was_read_and_is_gone_is_missed_only_where_its_rows_are_deleted(table):
+def test_removed_file_conflicts_only_if_given_positions(table):
+    """A file that was read may go, unless the conversion has position deletes for it."""
     change = conversion(table, of_one("p", "a"))
     without_b = run(table, DeleteFiles(paths=frozenset({path_of("b")}))).table
     assert live(run(without_b, change).table) == {"a": 1, "c": 1, "p": 1}
@@ -172,7 +173,7 @@ def test_a_path_that_was_removed_and_added_again_is_another_file(table):
     refused(table, change, "/a', which equality deletes reach")
 
 
-def test_positions_that_others_delete_are_no_concern_of_version_2(table):
+def test_removed_position_deletes_do_not_matter_in_v2(table):
     """The new deletes have every row that goes, so nothing rests on other deletes."""
     table = add_deletes(table, of_one("q", "a"))
     change = conversion(table, of_one("p", "a"))
@@ -180,7 +181,8 @@ def test_positions_that_others_delete_are_no_concern_of_version_2(table):
     assert live(run(table, change).table) == {"a": 1, "b": 1, "c": 1, "p": 1}
 
 
-def test_a_delete_that_reaches_nothing_goes_unless_something_came_that_it_reaches(catalog):
+def test_unreferenced_delete_goes_unless_it_gains_a_file(catalog):
+    """An equality delete that reaches no file is removed; one that reaches a new file is a conflict."""
     start = add(memory_table(catalog, spec=BY_KIND), *(data_file(n, partition=(k,)) for n, k in ("ax", "by")))
     table = add_deletes(start, equality_deletes("e", partition=("x",)))
     gone = run(table, DeleteFiles(paths=frozenset({path_of("a")}))).table
@@ -199,7 +201,7 @@ def test_each_format_version_has_its_own_kind_of_deletes(catalog, version):
     refused(table, conversion(table, wrong, read=("a",)), "was not added", UnsupportedError)
 
 
-def test_a_vector_takes_the_place_of_the_one_that_it_was_merged_with(newer):
+def test_merged_vector_replaces_previous_one(newer):
     change = conversion(newer, deletion_vector("w", "a"), merged=("v",))
     done = run(newer, change).table
     assert live(done) == {"a": 1, "b": 1, "c": 1, "w": 1}
@@ -214,7 +216,7 @@ def test_a_vector_that_another_changed_meanwhile_is_a_conflict(newer):
     refused(newer, change, "other positions of data file .*/a' are deleted than when it was read")
 
 
-def test_a_vector_that_another_gave_the_file_meanwhile_is_a_conflict(newer):
+def test_vector_added_by_other_writer_is_a_conflict(newer):
     change = conversion(newer, deletion_vector("w", "b"), named=("b",))
     meanwhile(newer, lambda: add_deletes(newer, deletion_vector("x", "b")))
     refused(newer, change, "other positions of data file .*/b' are deleted")
@@ -226,7 +228,7 @@ def test_a_vector_of_another_file_is_no_conflict(newer):
     assert live(run(newer, change).table) == {"a": 1, "b": 1, "c": 1, "w": 1, "x": 1}
 
 
-def test_a_row_that_only_the_present_vector_has_is_lost_with_that_vector(newer):
+def test_unchanged_vector_must_still_be_live(newer):
     """No new vector was needed since the one that was there had the rows: it must still be there."""
     change = conversion(newer, merged=("v",), replaced=())
     assert live(run(newer, change).table) == {"a": 1, "b": 1, "c": 1, "v": 1}

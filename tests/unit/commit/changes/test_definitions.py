@@ -89,7 +89,8 @@ def test_properties_are_set_and_removed_in_one_commit(catalog, table):
     assert result.table.metadata.snapshots == ()
 
 
-def test_only_properties_that_differ_from_the_new_base_are_changed(catalog, table):
+def test_only_differing_properties_are_set(catalog, table):
+    """Properties that the new base already has are left out of the retried commit."""
     catalog.follow(after(lambda: swap(table, SetProperties({"owner": "you"}))))
     run(table, ChangeProperties(updates={"owner": "you", "new": "1"}))
     assert catalog.swaps[-1][1] == (SetProperties({"new": "1"}),)
@@ -123,7 +124,7 @@ def test_changes_are_applied_to_the_schema_that_is_there_then(catalog, table):
     assert columns(result.table)[-2:] == [(4, "theirs"), (5, "ours")]
 
 
-def test_a_change_that_no_longer_applies_is_refused_and_nothing_is_changed(catalog, table):
+def test_inapplicable_change_is_refused_without_effect(catalog, table):
     catalog.follow(after(lambda: run(table, UpdateSchema((RenameColumn("kind", "sort"),)))), CONFLICTS)
     with pytest.raises(UsageError, match="there is a column 'sort' already"):
         run(table, UpdateSchema((AddColumn("sort", INT),)))
@@ -162,7 +163,7 @@ def test_an_earlier_sort_order_is_made_the_default_again(catalog, table):
     assert len(table.metadata.sort_orders) == 2
 
 
-def test_columns_to_sort_by_are_looked_up_in_the_schema_that_is_there_then(catalog, table):
+def test_sort_columns_are_resolved_in_latest_schema(catalog, table):
     catalog.follow(after(lambda: run(table, UpdateSchema((RenameColumn("kind", "sort"),)))))
     with pytest.raises(NotFoundError, match="there is no column 'kind'"):
         run(table, SORTED)
@@ -248,7 +249,7 @@ def held(table, attribute):
 
 
 @pytest.mark.parametrize(("removals", "file", "attribute"), KINDS)
-def test_each_snapshot_has_one_file_of_a_kind_and_a_new_one_takes_its_place(two, removals, file, attribute):
+def test_new_statistics_file_replaces_that_of_its_snapshot(two, removals, file, attribute):
     first, second = ids(two)
     two = run(two, ChangeStatistics(updates=(file(first, "one"), file(second, "two")))).table
     assert held(two, attribute) == {"one", "two"}
@@ -258,7 +259,8 @@ def test_each_snapshot_has_one_file_of_a_kind_and_a_new_one_takes_its_place(two,
 
 
 @pytest.mark.parametrize(("removals", "file", "attribute"), KINDS)
-def test_files_are_removed_by_snapshot_and_the_other_kind_is_left_alone(two, removals, file, attribute):
+def test_statistics_removal_keeps_the_other_kind(two, removals, file, attribute):
+    """Table and partition statistics of a snapshot are removed independently of each other."""
     first, second = ids(two)
     two = run(two, ChangeStatistics(updates=(table_file(first), table_file(second)))).table
     two = run(two, ChangeStatistics(updates=(partition_file(first), partition_file(second)))).table
@@ -285,7 +287,7 @@ def test_what_is_as_it_should_be_is_nothing_to_do(two, removals, file, attribute
 
 
 @pytest.mark.parametrize(("removals", "file", "attribute"), KINDS)
-def test_statistics_of_a_snapshot_that_expires_meanwhile_are_not_set(catalog, two, removals, file, attribute):
+def test_statistics_of_expired_snapshot_are_not_set(catalog, two, removals, file, attribute):
     catalog.follow(after(lambda: swap(two, RemoveSnapshots((ids(two)[0],)))))
     with pytest.raises(NotFoundError, match=f"no snapshot {ids(two)[0]}"):
         run(two, ChangeStatistics(updates=(file(ids(two)[0]),)))

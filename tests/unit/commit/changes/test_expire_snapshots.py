@@ -72,7 +72,7 @@ def test_nothing_old_enough_is_no_commit(catalog, table):
 
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])
-def test_a_reference_made_between_plan_and_commit_protects_its_snapshot(table, kind):
+def test_ref_created_after_planning_protects_snapshot(table, kind):
     # iceberg-go #672, seaweedfs #10774: an expiration that decided on an older base dropped the new reference in silence.
     table.catalog.follow(after(lambda: set_ref(table, "audit", ids(table)[1], kind)))
     result = expire(table)
@@ -81,7 +81,7 @@ def test_a_reference_made_between_plan_and_commit_protects_its_snapshot(table, k
     assert live(result.table, "audit") == {"a": 1, "b": 1}
 
 
-def test_a_reference_that_goes_meanwhile_protects_its_snapshot_no_longer(table):
+def test_ref_dropped_after_planning_no_longer_protects(table):
     table = set_ref(table, "audit", ids(table)[1])
     table.catalog.follow(after(lambda: swap(table, RemoveSnapshotRef("audit"))))
     assert ids(expire(table).table) == [ids(table)[3]]
@@ -103,14 +103,16 @@ def test_an_append_meanwhile_stays_and_moves_what_counts_as_last(table):
     assert len(ids(result.table)) == 1
 
 
-def test_a_property_that_keeps_more_counts_if_it_was_set_meanwhile(table):
+def test_min_snapshots_set_after_planning_counts(table):
+    """A table property that keeps more snapshots applies though it was set after planning."""
     keep_all = SetProperties({"history.expire.min-snapshots-to-keep": "3"})
     table.catalog.follow(after(lambda: swap(table, keep_all)))
     result = expire(table, RetentionPolicy(older_than_ms=OLD.older_than_ms))
     assert ids(result.table) == ids(table)[1:]
 
 
-def test_ages_are_measured_against_one_moment_however_many_attempts_it_takes(catalog, table):
+def test_ages_are_measured_from_start_of_run(catalog, table):
+    """Retries do not make snapshots older: ages are measured against one moment."""
     slow = after(lambda: catalog.runtime.pass_ms(50 * DAY_MS), then=CONFLICTS)
     catalog.follow(slow)
     # The younger two are less than five days old, the default age, when the run begins.
@@ -119,7 +121,7 @@ def test_ages_are_measured_against_one_moment_however_many_attempts_it_takes(cat
     assert ids(result.table) == ids(table)[1:]
 
 
-def test_references_go_with_their_snapshots_when_they_are_too_old(table):
+def test_aged_ref_expires_with_its_snapshot(table):
     table = set_ref(table, "short", ids(table)[1], max_ref_age_ms=1)
     result = expire(table)
     assert result.table.metadata.refs.keys() == {"main"}
@@ -127,7 +129,7 @@ def test_references_go_with_their_snapshots_when_they_are_too_old(table):
     assert [type(u).__name__ for u in table.catalog.swaps[-1][1]] == ["RemoveSnapshotRef", "RemoveSnapshots"]
 
 
-def test_a_snapshot_that_is_named_and_then_tagged_by_others_is_not_expired(table):
+def test_named_snapshot_tagged_by_others_is_not_expired(table):
     table.catalog.follow(after(lambda: set_ref(table, "audit", ids(table)[1])))
     with pytest.raises(UsageError, match="it is the head of 'audit'"):
         expire(table, RetentionPolicy(older_than_ms=0, snapshot_ids=(ids(table)[1],)))
@@ -176,7 +178,7 @@ def test_a_spec_in_use_stays_with_its_schema(catalog):
     assert live(add(result.table, data_file("more", spec_id=1))) == {"old": 1, "new": 1, "more": 1}
 
 
-def test_a_spec_and_a_schema_that_nothing_uses_any_more_go_when_asked_for(catalog):
+def test_unused_spec_and_schema_are_removed_on_request(catalog):
     table = evolved(catalog)
 
     class WithoutOldFile:
@@ -233,14 +235,15 @@ def without_deletes(table):
     return table
 
 
-def test_the_schema_of_a_column_that_live_equality_deletes_compare_stays(catalog):
+def test_schema_of_live_equality_delete_column_is_kept(catalog):
     table = expire(without_compared_column(catalog), clean_expired_metadata=True).table
     assert (len(ids(table)), schema_ids(table)) == (1, [0, 1])
     table = expire(without_deletes(table), clean_expired_metadata=True).table
     assert (len(ids(table)), schema_ids(table)) == (1, [1])
 
 
-def test_it_stays_for_the_deletes_of_any_snapshot_that_stays_whatever_counts_say(catalog):
+def test_schema_is_kept_for_deletes_despite_wrong_counts(catalog):
+    """Deletes of any retained snapshot keep the schema, though list counts say that nothing is live."""
     table = without_deletes(without_compared_column(catalog, tagged=True))
     tagged = table.metadata.snapshot(table.metadata.refs["audit"].snapshot_id)
     reader = Claiming(catalog.storage)
@@ -249,7 +252,8 @@ def test_it_stays_for_the_deletes_of_any_snapshot_that_stays_whatever_counts_say
     assert (len(ids(table)), schema_ids(table)) == (2, [0, 1])
 
 
-def test_of_two_schemas_with_a_compared_column_the_newer_one_stays(catalog):
+def test_newest_schema_with_deleted_column_is_kept(catalog):
+    """Of two schemas with a column that equality deletes compare, the newer one stays."""
     table = without_compared_column(catalog, promoted=True)
     assert schema_ids(expire(table, clean_expired_metadata=True).table) == [1, 2]
     # Where a snapshot that stays has the older one, the newer one says still what the column is.
@@ -267,7 +271,7 @@ class Claiming(ManifestReader):
         return super().entries(replace(manifest, added_files_count=None, existing_files_count=None), metadata)
 
 
-def test_a_schema_that_no_snapshot_names_goes_when_asked_for_and_only_then(catalog):
+def test_unreferenced_schema_is_removed_only_on_request(catalog):
     table = memory_table(catalog)
     newer = msgspec.structs.replace(table.metadata.schema, schema_id=3)
     metadata = msgspec.structs.replace(table.metadata, schemas=(*table.metadata.schemas, newer), current_schema_id=3)
@@ -321,7 +325,8 @@ def test_what_the_policy_keeps_by_now_is_a_conflict(table):
     assert set(ids(table)) <= set(ids(table.catalog.load(EVENTS)))
 
 
-def test_what_others_made_expire_meanwhile_waits_for_another_plan(table):
+def test_snapshot_expirable_since_planning_is_kept(table):
+    """Only planned snapshots expire; those that became expirable since wait for another plan."""
     planned = expected(table)
     table.catalog.follow(after(lambda: add(table, "theirs")))
     expire(table, expected=planned)
@@ -405,7 +410,8 @@ class Counting(ManifestReader):
         return super().manifests(snapshot)
 
 
-def test_lists_are_read_until_every_spec_is_found_and_those_of_heads_first(catalog):
+def test_list_reading_stops_once_all_specs_are_found(catalog):
+    """Manifest lists of branch heads are read first, and no more than needed."""
     table = evolved(catalog)
     for name in "xyz":
         table = add(table, data_file(name, spec_id=1))
@@ -415,7 +421,7 @@ def test_lists_are_read_until_every_spec_is_found_and_those_of_heads_first(catal
     assert reader.read == [table.metadata.current_snapshot_id]
 
 
-def test_a_list_of_each_retained_snapshot_is_read_to_know_that_a_spec_is_unused(catalog):
+def test_every_retained_list_is_read_before_spec_removal(catalog):
     table = memory_table(catalog)
     specs = (table.metadata.spec, msgspec.structs.replace(BY_KIND, spec_id=1))
     metadata = msgspec.structs.replace(table.metadata, partition_specs=specs, last_partition_id=1000)

@@ -64,7 +64,7 @@ def test_each_spec_has_manifests_of_its_own(catalog):
     assert table.metadata.current_snapshot.summary["changed-partition-count"] == "3"
 
 
-def test_a_spec_that_is_not_there_any_more_is_a_conflict_and_nothing_is_left(catalog):
+def test_missing_spec_is_a_conflict_and_leaves_no_files(catalog):
     table = memory_table(catalog)
     before = stored(catalog)
     with pytest.raises(ConflictError, match="partition spec 7"):
@@ -129,7 +129,7 @@ def test_files_go_by_path(table):
     assert gone == {RawEntry(name, 2, snapshot.snapshot_id, 1, 1) for name in "ab"}
 
 
-def test_manifests_without_a_removed_file_are_listed_as_they_were(table):
+def test_manifests_without_removed_files_are_unchanged(table):
     done = run(table, by_path("a")).table
     (of_c,) = [m for m in raw_list(table) if m["added_snapshot_id"] == table.metadata.current_snapshot_id]
     assert of_c in raw_list(done)
@@ -154,7 +154,7 @@ def test_files_go_all_of_whose_rows_match(table, text, left):
 
 
 @pytest.mark.parametrize("text", ["id = 5", "id <= 10 AND score > 1", "score IS NULL AND kind = 'x'", "id < 15"])
-def test_a_file_of_which_only_some_rows_may_match_is_refused_whole(table, text):
+def test_partially_matching_file_is_refused(table, text):
     with pytest.raises(UnsupportedError, match="may hold rows that match the filter and rows that do not"):
         run(table, where(text))
     assert live(table.catalog.load(EVENTS)) == {"a": 1, "b": 1, "c": 1}
@@ -197,7 +197,7 @@ def test_vectors_go_with_their_files_and_the_others_stay(catalog):
     assert (summary["removed-dvs"], summary["total-delete-files"], summary["total-position-deletes"]) == ("1", "1", "1")
 
 
-def test_deletes_too_old_for_every_file_that_is_left_go_and_newer_ones_stay(catalog):
+def test_only_deletes_too_old_for_all_files_are_dropped(catalog):
     table = add(memory_table(catalog), "a")
     table = add_deletes(table, equality_deletes("e"), position_deletes("p", "a"), named=("a",))
     kept = add_deletes(add(table, "b"), equality_deletes("e2"))
@@ -208,7 +208,8 @@ def test_deletes_too_old_for_every_file_that_is_left_go_and_newer_ones_stay(cata
     assert live(run(again, by_path("c")).table) == {"b": 1, "e2": 1, "p3": 1}
 
 
-def test_delete_files_of_a_partition_go_with_it_whatever_their_bounds_tell(table):
+def test_partition_deletes_are_dropped_ignoring_bounds(table):
+    """Delete files are matched by partition; their column bounds say nothing about the rows they delete."""
     low = {"lower_bounds": {1: value_to_bytes(LONG, 1)}, "upper_bounds": {1: value_to_bytes(LONG, 1)}}
     x = equality_deletes("ex", partition=("x",), value_counts={1: 1}, null_value_counts={1: 0}, **low)
     y = replace(x, file_path=path_of("ey"), partition=("y",))
@@ -231,7 +232,7 @@ def test_every_format_version_deletes_files(catalog, version):
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.sampled_from("xy")), max_size=6), st.integers(-1, 14)
 )
-def test_what_a_filter_removes_are_whole_files_and_never_a_row_that_does_not_match(files, limit):
+def test_filter_deletes_only_fully_matching_files(files, limit):
     table = memory_table(spec=BY_KIND)
     bounds = {f"f{n}": (low, low + width, kind) for n, (low, width, kind) in enumerate(files)}
     for name, (low, high, kind) in bounds.items():

@@ -45,7 +45,7 @@ def tag(snapshot_id, **limits):
 
 
 @pytest.mark.parametrize("make", [branch, tag])
-def test_a_reference_is_created_with_its_limits_and_must_not_be_there(catalog, table, make):
+def test_create_ref_sets_limits_and_requires_absence(catalog, table, make):
     wanted = make(ids(table)[0], max_ref_age_ms=5)
     result = run(table, CreateRef("new", wanted))
     assert result.table.metadata.refs == {**table.metadata.refs, "new": wanted}
@@ -53,7 +53,7 @@ def test_a_reference_is_created_with_its_limits_and_must_not_be_there(catalog, t
     assert AssertRefSnapshotId("new", None) in catalog.swaps[-1][0]
 
 
-def test_a_reference_of_another_kind_place_or_limit_is_in_the_way(table):
+def test_existing_ref_with_other_settings_is_a_conflict(table):
     first, second, _ = ids(table)
     for wanted in (branch(second, max_ref_age_ms=77), tag(first, max_ref_age_ms=77), tag(second)):
         with pytest.raises(UsageError, match=f"tag 't' exists already, at snapshot {second}; drop or replace it"):
@@ -96,7 +96,8 @@ def test_a_branch_of_an_empty_table_leaves_main_empty(catalog, version):
     assert live(add(after_, "y")) == {"y": 1}
 
 
-def test_a_branch_of_a_table_that_is_no_longer_empty_is_a_conflict_and_leaves_nothing(catalog):
+def test_empty_branch_fails_if_table_got_data(catalog):
+    """A branch of an empty table is not made once the table has a snapshot, and no file is left."""
     table = memory_table(catalog)
     catalog.follow(after(lambda: add(table, "theirs")))
     with pytest.raises(ConflictError, match="no longer empty"):
@@ -105,7 +106,7 @@ def test_a_branch_of_a_table_that_is_no_longer_empty_is_a_conflict_and_leaves_no
     assert catalog.load(EVENTS).metadata.refs.keys() == {"main"}
 
 
-def test_a_branch_of_an_empty_table_is_made_once_and_its_name_must_be_free(catalog):
+def test_empty_branch_is_made_once_under_free_name(catalog):
     table = memory_table(catalog)
     catalog.follow(LANDS_BUT_SAYS_CONFLICT)
     made = run(table, CreateBranchOfEmptyTable(name="dev"))
@@ -159,7 +160,7 @@ def test_a_branch_is_no_tag_to_be_dropped_or_replaced(table):
             run(table, change)
 
 
-def test_a_reference_that_is_not_there_is_named_beside_those_that_are(table):
+def test_missing_ref_error_lists_existing_refs(table):
     for change in (
         ReplaceRef(name="x", type="tag", snapshot_id=1, expected_id=1),
         SetRefRetention(name="x", max_ref_age_ms=1),
@@ -170,7 +171,7 @@ def test_a_reference_that_is_not_there_is_named_beside_those_that_are(table):
         run(table, RenameBranch(name="x", new_name="y", snapshot_id=ids(table)[0]))
 
 
-def test_replacing_never_takes_away_what_another_writer_committed_to_the_branch(catalog, table):
+def test_replace_ref_never_discards_concurrent_commit(catalog, table):
     first, second, _ = ids(table)
     table = set_ref(table, "b", second, "branch")
     catalog.follow(after(lambda: add(table, "theirs", branch="b")))
@@ -179,7 +180,7 @@ def test_replacing_never_takes_away_what_another_writer_committed_to_the_branch(
     assert live(catalog.load(EVENTS), "b") == {"a": 1, "b": 1, "theirs": 1}
 
 
-def test_a_branch_is_fast_forwarded_along_its_own_line_with_its_limits(catalog, table):
+def test_branch_fast_forwards_and_keeps_limits(catalog, table):
     first, second, third = ids(table)
     table = set_ref(table, "b", first, "branch", min_snapshots_to_keep=3)
     result = run(table, FastForwardBranch("b", third))
@@ -189,7 +190,8 @@ def test_a_branch_is_fast_forwarded_along_its_own_line_with_its_limits(catalog, 
     assert not run(result.table, FastForwardBranch("b", second)).changed
 
 
-def test_main_is_fast_forwarded_to_an_audited_branch_and_the_log_knows(table):
+def test_main_fast_forwards_to_audited_branch(table):
+    """After write-audit-publish, main holds the audited snapshot and the snapshot log records it."""
     table = set_ref(table, "audit", ids(table)[2], "branch")
     table = add(table, "audited", branch="audit")
     result = run(table, FastForwardBranch("main", at(table, "audit")))
@@ -197,7 +199,7 @@ def test_main_is_fast_forwarded_to_an_audited_branch_and_the_log_knows(table):
     assert result.table.metadata.snapshot_log[-1].snapshot_id == at(table, "audit")
 
 
-def test_main_of_an_empty_table_is_fast_forwarded_to_any_snapshot(catalog):
+def test_empty_main_fast_forwards_to_any_snapshot(catalog):
     table = run(memory_table(catalog), CreateBranchOfEmptyTable(name="dev")).table
     table = add(table, "x", branch="dev")
     result = run(table, FastForwardBranch("main", at(table, "dev")))
@@ -214,14 +216,14 @@ def test_a_branch_that_went_another_way_is_not_fast_forwarded(catalog, table):
     assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "c": 1, "theirs": 1}
 
 
-def test_a_branch_that_is_dropped_meanwhile_is_not_made_again_by_a_fast_forward(catalog, table):
+def test_fast_forward_does_not_recreate_dropped_branch(catalog, table):
     table = set_ref(table, "b", ids(table)[0], "branch")
     catalog.follow(after(lambda: swap(table, RemoveSnapshotRef("b"))))
     with pytest.raises(NotFoundError, match="no branch 'b'"):
         run(table, FastForwardBranch("b", ids(table)[2]))
 
 
-def test_a_branch_is_renamed_with_what_others_commit_to_it_meanwhile(catalog, table):
+def test_rename_branch_carries_concurrent_commits(catalog, table):
     table = set_ref(table, "b", ids(table)[0], "branch", min_snapshots_to_keep=3)
     catalog.follow(after(lambda: add(table, "theirs", branch="b")))
     result = run(table, RenameBranch(name="b", new_name="c", snapshot_id=ids(table)[0]))
@@ -264,7 +266,7 @@ def test_main_is_never_dropped(table):
         run(table, DropRef(name="main", type="branch", expected_id=ids(table)[2]))
 
 
-def test_a_branch_that_another_writer_commits_to_meanwhile_is_not_dropped(catalog, table):
+def test_branch_with_concurrent_commit_is_not_dropped(catalog, table):
     table = set_ref(table, "b", ids(table)[0], "branch")
     catalog.follow(after(lambda: add(table, "theirs", branch="b")))
     with pytest.raises(ConflictError, match="branch 'b' was moved"):
@@ -272,7 +274,8 @@ def test_a_branch_that_another_writer_commits_to_meanwhile_is_not_dropped(catalo
     assert live(catalog.load(EVENTS), "b") == {"a": 1, "theirs": 1}
 
 
-def test_limits_are_set_wherever_the_branch_is_and_the_others_stay(catalog, table):
+def test_retention_is_set_at_the_current_head(catalog, table):
+    """Retention is set on a branch that moved, and settings that were not given stay."""
     table = set_ref(table, "b", ids(table)[0], "branch", max_ref_age_ms=7)
     catalog.follow(after(lambda: add(table, "theirs", branch="b")))
     result = run(table, SetRefRetention(name="b", min_snapshots_to_keep=2, max_snapshot_age_ms=5))
@@ -312,7 +315,7 @@ def changes_of_refs(table):
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_that_landed_though_it_was_reported_rejected_is_not_made_twice_peers_10(catalog, table, name):
+def test_landed_but_rejected_ref_change_is_not_repeated_peers_10(catalog, table, name):
     table, changes = changes_of_refs(table)
     swaps = len(catalog.swaps)
     catalog.follow(LANDS_BUT_SAYS_CONFLICT)
@@ -322,7 +325,8 @@ def test_a_change_that_landed_though_it_was_reported_rejected_is_not_made_twice_
     assert result.table.metadata.refs != table.metadata.refs
 
 
-def test_a_renamed_branch_is_recognised_after_others_have_committed_to_it(catalog, table):
+def test_rename_is_recognised_after_later_commits(catalog, table):
+    """A rename that has landed is not repeated, though others have committed to the branch since."""
     table, changes = changes_of_refs(table)
     renamed = run(table, changes["rename"]).table
     add(renamed, "theirs", branch="c")

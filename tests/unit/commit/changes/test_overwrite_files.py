@@ -98,7 +98,8 @@ def test_deletes_that_were_read_are_no_conflict(table):
     assert live(done.table) == {"n": 1, "b": 1, "c": 1, "d": 1}
 
 
-def test_a_whole_file_may_go_though_rows_of_it_were_deleted_unless_isolation_is_asked(table):
+def test_removing_file_ignores_new_deletes_unless_isolated(table):
+    """A whole file may go though rows of it were deleted since, unless an isolation level is asked for."""
     file = position_deletes("d", "a", partition=("x",))
     add_deletes(table, file, named=("a",))
     refused(table, overwrite(table, removed=("a",), isolation=SNAPSHOT), "/d' now reaches")
@@ -118,7 +119,9 @@ def test_a_whole_file_may_go_though_rows_of_it_were_deleted_unless_isolation_is_
         (SNAPSHOT, lambda table: replaced(table, "c", "c2"), "/c'.* was removed meanwhile"),
     ],
 )
-def test_what_others_do_to_the_filtered_rows_is_a_conflict_where_isolation_forbids_it(table, isolation, act, match):
+def test_isolation_level_decides_on_concurrent_changes(table, isolation, act, match):
+    """Each isolation level refuses the concurrent changes to the filtered rows that it must, and no others."""
+
     def change(isolation):
         return overwrite(table, where="kind = 'x'", added=(x("n"),), isolation=isolation)
 
@@ -138,7 +141,8 @@ def test_the_conflict_filter_may_be_wider_than_what_is_removed(table):
     refused(table, change, "/t'.* was added")
 
 
-def test_named_files_may_depend_on_any_row_so_serializable_forbids_all_new_data(table):
+def test_serializable_overwrite_of_files_forbids_new_data(table):
+    """Named files may depend on any row, so serializable isolation forbids all data that was added."""
     change = overwrite(table, removed=("a",), added=(x("n"),), isolation=SERIALIZABLE)
     narrow = overwrite(
         table, removed=("a",), added=(x("n"),), isolation=SERIALIZABLE, conflict_rows=parse_where("kind = 'x'")
@@ -150,7 +154,7 @@ def test_named_files_may_depend_on_any_row_so_serializable_forbids_all_new_data(
     assert live(run(table, narrow).table) == {"n": 1, "b": 1, "c": 1, "t": 1}
 
 
-def test_a_history_with_a_hole_is_a_conflict_where_isolation_asks_for_it(table):
+def test_expired_history_is_a_conflict_under_isolation(table):
     strict = overwrite(table, where="kind = 'x'", added=(x("n"),), isolation=SNAPSHOT)
     lax = overwrite(table, where="kind = 'x'", added=(x("n"),))
     middle = add(table, y("t"))
@@ -160,14 +164,14 @@ def test_a_history_with_a_hole_is_a_conflict_where_isolation_asks_for_it(table):
     assert live(run(table, lax).table) == {"b": 1, "t": 1, "u": 1, "n": 1}
 
 
-def test_a_rollback_under_our_feet_is_a_conflict_where_rows_were_rewritten(table):
+def test_rollback_is_a_conflict_for_rewritten_rows(table):
     start = add_deletes(table, position_deletes("d", "a", partition=("x",)), named=("a",))
     change = overwrite(start, removed=("a",), added=(x("n", 9),))
     meanwhile(table, lambda: set_ref(table, "main", table.metadata.current_snapshot_id, "branch"))
     refused(table, change, "the branch was moved")
 
 
-def test_added_files_must_hold_only_rows_of_the_filter_where_that_is_asked(table):
+def test_added_files_must_match_filter_if_required(table):
     change = overwrite(table, where="kind = 'x'", added=(x("n"), y("m")), added_match_rows=True)
     refused(table, change, "/m' may hold rows that do not match", UsageError)
     fine = overwrite(table, where="kind = 'x'", added=(x("n"),), added_match_rows=True)

@@ -124,7 +124,8 @@ def test_totals_are_counted_anew_from_all_live_files(catalog, table):
 
 
 @pytest.mark.parametrize("wrong", ["manifest_length", "added_rows_count", "existing", "min_sequence_number"])
-def test_a_manifest_with_a_wrong_row_is_written_anew_from_what_it_holds(catalog, table, wrong):
+def test_manifest_with_wrong_list_row_is_rewritten(catalog, table, wrong):
+    """A manifest that its list misdescribes is rewritten with the entries that it really holds."""
     first = raw_list(table)[-1]
     if wrong == "existing":
         wrong = next(name for name in ("existing_files_count", "existing_data_files_count") if name in first)
@@ -186,7 +187,7 @@ def _deleted(table):
 
 
 @pytest.mark.parametrize("others", [_rewritten, _deleted], ids=["rewritten", "deleted"])
-def test_an_entry_that_others_have_rewritten_or_removed_is_a_conflict(catalog, table, others):
+def test_repair_conflicts_with_rewritten_or_removed_entry(catalog, table, others):
     change = mend(table, mended(table, "a", file_size_in_bytes=70))
     others(table)
     now = catalog.load(EVENTS)
@@ -195,7 +196,7 @@ def test_an_entry_that_others_have_rewritten_or_removed_is_a_conflict(catalog, t
     assert catalog.load(EVENTS).metadata_location == now.metadata_location
 
 
-def test_an_entry_that_is_another_one_than_was_planned_is_a_conflict(table):
+def test_repair_conflicts_with_entry_that_differs_from_plan(table):
     one = mended(table, "a", file_size_in_bytes=70)
     planned = replace(one.planned, data_file=replace(one.planned.data_file, record_count=11))
     with pytest.raises(ConflictError, match="is not live any more as it was read"):

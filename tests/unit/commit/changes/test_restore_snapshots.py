@@ -71,7 +71,7 @@ def test_each_tag_must_not_be_there_when_it_lands(table, catalog):
     }
 
 
-def test_snapshots_that_are_there_stay_as_they_are_and_get_no_tag(table):
+def test_existing_snapshots_get_no_tag(table):
     assert restore(table, table).changed is False
     some = restore(expire(table), table, ids(table)[:1]).table
     without_tag = swap(some, RemoveSnapshotRef(f"restored-{ids(table)[0]}"))
@@ -164,7 +164,7 @@ class Counting(ManifestReader):
         return super().manifests(snapshot)
 
 
-def test_schemas_and_specs_that_they_need_come_back_and_no_others(catalog):
+def test_only_needed_schemas_and_specs_are_restored(catalog):
     table = evolved(catalog)
     gone = cleaned(table)
     assert [s.schema_id for s in gone.metadata.schemas] == [1]
@@ -184,7 +184,7 @@ def test_no_list_is_read_where_the_specs_are_all_there(table, catalog):
     assert reader.read == 0
 
 
-def test_a_schema_that_only_a_partition_spec_needs_comes_back_with_it(catalog):
+def test_schema_needed_only_by_spec_is_restored(catalog):
     table = evolved(catalog)
     # As tables of version 1 have them, which need not say their schema.
     nameless = tuple(replace(s, schema_id=None) for s in table.metadata.snapshots)
@@ -195,7 +195,8 @@ def test_a_schema_that_only_a_partition_spec_needs_comes_back_with_it(catalog):
     assert now.metadata.partition_type(0) == table.metadata.partition_type(0)
 
 
-def test_an_id_that_was_given_out_anew_matters_only_where_it_is_needed(catalog):
+def test_reused_id_matters_only_where_needed(catalog):
+    """A schema or spec id that was given out again stops a restore only where the old one is needed."""
     table = evolved(catalog)
     gone = cleaned(table)
 
@@ -237,7 +238,7 @@ def moves(cls, history, target):
 
 
 @pytest.mark.parametrize("cls", BOTH)
-def test_an_older_snapshot_becomes_current_and_no_snapshot_is_lost(catalog, history, cls):
+def test_rollback_keeps_every_snapshot(catalog, history, cls):
     third = history.metadata.current_snapshot_id
     result = run(history, moves(cls, history, ids(history)[0]))
     assert live(result.table) == {"a": 1}
@@ -269,14 +270,14 @@ def test_the_limits_of_main_stay(history, cls):
     )
 
 
-def test_only_an_ancestor_is_rolled_back_to_and_any_snapshot_can_be_set(history):
+def test_rollback_needs_ancestor_but_set_current_does_not(history):
     side = history.metadata.refs["side"].snapshot_id
     with pytest.raises(UsageError, match=f"cannot roll back to snapshot {side}: it is not an ancestor of the current"):
         run(history, moves(RollbackToSnapshot, history, side))
     assert live(run(history, moves(SetCurrentSnapshot, history, side)).table) == {"a": 1, "b": 1, "d": 1}
 
 
-def test_a_rollback_is_undone_by_setting_the_snapshot_that_it_left(history):
+def test_set_current_snapshot_undoes_rollback(history):
     back = run(history, moves(RollbackToSnapshot, history, ids(history)[0])).table
     with pytest.raises(UsageError, match="not an ancestor"):
         run(back, moves(RollbackToSnapshot, back, ids(history)[2]))
@@ -285,7 +286,7 @@ def test_a_rollback_is_undone_by_setting_the_snapshot_that_it_left(history):
 
 
 @pytest.mark.parametrize("cls", BOTH)
-def test_a_snapshot_that_is_not_there_or_expires_meanwhile_is_not_found(catalog, history, cls):
+def test_missing_or_expired_target_is_not_found(catalog, history, cls):
     with pytest.raises(NotFoundError, match="no snapshot 99"):
         run(history, moves(cls, history, 99))
     catalog.follow(after(lambda: swap(history, RemoveSnapshots((ids(history)[0],)))))
@@ -332,7 +333,7 @@ def test_a_rollback_under_an_append_is_where_the_append_goes_on(catalog, history
 
 @pytest.mark.parametrize("cls", BOTH)
 @pytest.mark.parametrize("step", [LANDS_BUT_SAYS_CONFLICT, LANDS_BUT_IS_UNKNOWN])
-def test_a_change_that_landed_though_its_answer_was_lost_is_made_once_peers_10(catalog, history, cls, step):
+def test_move_with_lost_answer_is_applied_once_peers_10(catalog, history, cls, step):
     catalog.follow(step)
     change = Applying(moves(cls, history, ids(history)[0]))
     result = run(history, change)
@@ -342,7 +343,7 @@ def test_a_change_that_landed_though_its_answer_was_lost_is_made_once_peers_10(c
 
 
 @pytest.mark.parametrize("cls", BOTH)
-def test_one_that_landed_is_not_made_again_over_what_others_have_built_on_it_since(catalog, history, cls):
+def test_landed_move_is_not_repeated_over_later_commits(catalog, history, cls):
     change = moves(cls, history, ids(history)[0])
     back = run(history, change).table
     add(back, "theirs")
@@ -351,7 +352,8 @@ def test_one_that_landed_is_not_made_again_over_what_others_have_built_on_it_sin
     assert live(catalog.load(EVENTS)) == {"a": 1, "theirs": 1}
 
 
-def test_main_of_an_empty_table_is_set_and_a_first_commit_of_others_is_in_the_way(catalog):
+def test_set_main_of_empty_table(catalog):
+    """Setting main of an empty table succeeds once, and is a conflict where the expected head differs."""
     empty = memory_table(catalog)
     staged = add(empty, "x")
     change = SetCurrentSnapshot(snapshot_id=staged.metadata.current_snapshot_id, expected_id=None)

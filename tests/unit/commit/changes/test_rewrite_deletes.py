@@ -132,13 +132,13 @@ def test_all_rows_of_deletes_may_have_been_dropped(table):
     assert live(run(table, merge(table, added=(), named=dropped)).table) == {}
 
 
-def test_deletes_that_are_not_live_as_they_were_read_are_a_conflict(table):
+def test_missing_delete_file_is_a_conflict(table):
     change = merge(table)
     table.catalog.follow(after(lambda: run(table, RowDelta(removed_deletes=entries_of(table, "q")))))
     refused(table, change, r"delete file '.*/q' .* is no longer live as it was read")
 
 
-def test_deletes_that_were_committed_again_with_another_number_are_a_conflict(table):
+def test_delete_file_with_other_sequence_number_conflicts(table):
     other = tuple(replace(entry, sequence_number=4) for entry in entries_of(table, "p"))
     refused(table, merge(table, rewritten=other), "no longer live as it was read")
 
@@ -167,7 +167,8 @@ def test_rows_that_reach_their_data_file_may_not_be_dropped(table):
     refused(table, merge(table, named=named(**kept)), "is live, and deletes of its rows were dropped")
 
 
-def test_a_data_file_that_was_added_anew_is_not_reached_by_deletes_that_became_newer(table):
+def test_readded_data_file_is_a_conflict_for_merged_deletes(table):
+    """Merged deletes have a greater number, and would reach a data file that was added again."""
     change = merge(table)
     table.catalog.follow(after(lambda: add(without(table, "a"), "a")))
     refused(table, change, "was added again, and older deletes would come into force")
@@ -210,7 +211,7 @@ def test_a_vector_that_others_added_meanwhile_is_a_conflict(newer):
     refused(newer, change, "was given a deletion vector by others")
 
 
-def test_a_vector_is_made_of_all_delete_files_that_reach_its_data_file(newer):
+def test_vector_must_cover_all_position_deletes(newer):
     """It stands for every older one: rows of those that were left out would come back."""
     of_a = merge(newer, "p", added=(deletion_vector("v", "a"),), named=named(a=KEPT["a"]))
     refused(newer, of_a, "/q' may be of a data file that is given a deletion vector without its rows")
@@ -232,14 +233,15 @@ def test_a_data_file_that_went_meanwhile_gets_no_vector(newer):
     refused(newer, change, "is not live any more")
 
 
-def test_rows_that_a_vector_stands_for_may_go_as_long_as_there_is_one(newer):
+def test_rows_covered_by_a_vector_may_be_dropped(newer):
     table = with_vector(newer, "a")
     kept = {"a": NamedFile(has_vector=True), "b": NamedFile(kept_from=2)}
     change = merge(table, added=(deletion_vector("v", "b"),), named=named(**kept))
     assert live(run(table, change).table) == {"a": 1, "b": 1, "w": 1, "v": 1}
 
 
-def test_rows_are_kept_where_the_vector_that_stood_for_them_is_gone(newer):
+def test_rows_are_kept_if_their_vector_is_gone(newer):
+    """Positions dropped because of a vector make a conflict once that vector is removed."""
     table = with_vector(newer, "a")
     change = merge(table, added=(), named=named(a=NamedFile(has_vector=True)))
     table.catalog.follow(after(lambda: run(table, RowDelta(removed_deletes=entries_of(table, "w")))))
@@ -272,7 +274,7 @@ def test_a_vector_of_a_data_file_that_is_gone_is_dangling(newer):
     assert live(done) == {"b": 1, "p": 1, "q": 1}
 
 
-def test_a_vector_older_than_its_data_file_goes_where_that_is_given_a_new_one(newer):
+def test_stale_vector_is_replaced_by_new_one(newer):
     """The check names such a vector, and it is no other writer's of meanwhile."""
     table = run(newer, AddOldVector(deletion_vector("w", "a"))).table
     refused(table, vectors(table), "was given a deletion vector by others")
@@ -335,7 +337,7 @@ def test_what_became_of_rows_of_several_files_is_put_together():
 
 
 @for_each("number", range(1, 8))
-def test_rows_may_be_merged_or_dropped_only_where_that_deletes_the_same(number):
+def test_rows_are_merged_or_dropped_only_if_equivalent(number):
     """Deletes of number 2 dropped, of 4 and 6 merged into 6: right for data files of number 3 and 4 alone."""
     became = NamedFile(kept_from=4, dropped_up_to=2)
     reached_before = {n for n in (2, 4, 6) if n >= number}

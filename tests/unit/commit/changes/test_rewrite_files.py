@@ -77,13 +77,13 @@ def test_a_new_file_inherits_both_numbers_where_none_is_given(table):
     assert (entry.sequence_number, entry.file_sequence_number) == (3, 3)
 
 
-def test_the_least_sequence_number_of_a_manifest_is_that_of_its_live_files(table):
+def test_min_sequence_number_is_that_of_live_files(table):
     done = run(table, rewrite(table, ("a",), ("a2",), data_sequence_number=1)).table
     # The new file, the untouched manifest of `c`, and the one where `a` is marked and `b` lives on.
     assert [(m["sequence_number"], m["min_sequence_number"]) for m in raw_list(done)] == [(3, 1), (2, 2), (3, 1)]
 
 
-def test_new_manifests_come_first_and_untouched_ones_are_listed_as_they_were(table):
+def test_new_manifests_come_first_and_others_are_unchanged(table):
     done = run(table, rewrite(table)).table
     listed = raw_list(done)
     assert [m["added_snapshot_id"] for m in listed].index(done.metadata.current_snapshot_id) == 0
@@ -92,7 +92,8 @@ def test_new_manifests_come_first_and_untouched_ones_are_listed_as_they_were(tab
     assert c in listed
 
 
-def test_entries_deleted_before_are_dropped_when_their_manifest_is_written_again(table):
+def test_old_deleted_entries_are_dropped_on_rewrite(table):
+    """Entries that were marked as deleted before do not go into a rewritten manifest."""
     once = run(table, rewrite(table, ("a",), ("a2",))).table
     assert ("a", 2) in [(e.name, e.status) for e in raw_entries(once)]
     twice = run(once, rewrite(once, ("b",), ("b2",))).table
@@ -101,7 +102,8 @@ def test_entries_deleted_before_are_dropped_when_their_manifest_is_written_again
     assert live(twice) == {"a2": 1, "b2": 1, "c": 1}
 
 
-def test_an_append_between_plan_and_commit_stays_and_costs_no_second_rewrite():
+def test_concurrent_appends_keep_rewritten_manifests():
+    """Retries after appends of others write only what is new, and the appended files stay."""
     written = []
     storage = HookedStorage(
         MemoryStorage(), before=lambda what, at: written.append(at) if what == "write" and "-m" in at else None
@@ -134,7 +136,7 @@ def test_the_conflict_counts_all_files_that_are_missing(table):
         {"data_file": msgspec.structs.replace(data_file("a", partition=("x",)), first_row_id=5)},
     ],
 )
-def test_a_file_that_is_live_but_not_as_it_was_read_is_a_conflict(catalog, changed):
+def test_live_file_that_differs_from_plan_is_a_conflict(catalog, changed):
     table = add(memory_table(catalog, spec=BY_KIND), data_file("a", partition=("x",)))
     (entry,) = entries_of(table)
     change = RewriteFiles(
@@ -144,7 +146,7 @@ def test_a_file_that_is_live_but_not_as_it_was_read_is_a_conflict(catalog, chang
     assert live(table.catalog.load(EVENTS)) == {"a": 1}
 
 
-def test_a_file_that_was_removed_and_added_again_is_not_the_one_that_was_read(table):
+def test_readded_file_is_not_the_one_that_was_read(table):
     change = rewrite(table, ("a",), ("a2",))
 
     def replace_and_add_again():
@@ -157,7 +159,7 @@ def test_a_file_that_was_removed_and_added_again_is_not_the_one_that_was_read(ta
 
 
 @pytest.mark.parametrize("value", [math.nan, -0.0, math.inf])
-def test_files_of_a_partition_of_no_ordinary_number_are_found_again(catalog, value):
+def test_files_are_found_in_nan_and_infinite_partitions(catalog, value):
     table = add(memory_table(catalog, spec=BY_SCORE), data_file("a", partition=(value,)))
     change = RewriteFiles(removed=entries_of(table), added=(data_file("b", partition=(value,)),), schema_id=0)
     assert live(run(table, change).table) == {"b": 1}
@@ -236,7 +238,8 @@ def test_a_rewrite_that_would_make_rows_is_a_bug(table):
     refused(table, change, error=IcekeepBug, match="more rows than it removes")
 
 
-def test_a_file_that_is_listed_twice_is_refused_since_only_one_listing_would_go(catalog):
+def test_file_listed_twice_is_refused(catalog):
+    """Only one listing would go, and the rows of the other would be in the table twice."""
     # Rows of both listings are in the new file; with one of them left in the table they would be there twice.
     table = add(add(memory_table(catalog), "a"), "a", "b")
     assert live(table) == {"a": 2, "b": 1}
@@ -273,7 +276,7 @@ def test_only_the_manifests_that_a_plan_names_are_opened():
 
 
 @pytest.mark.parametrize("hint", [frozenset(), frozenset({"memory://lake/wh/db/events/metadata/gone.avro"})])
-def test_where_the_plan_says_nothing_true_the_files_are_found_all_the_same(table, hint):
+def test_wrong_manifest_hints_do_not_hide_files(table, hint):
     assert live(run(table, rewrite(table, manifest_paths=hint)).table) == {"ab": 1, "c": 1}
 
 
@@ -282,7 +285,8 @@ def test_where_the_plan_says_nothing_true_the_files_are_found_all_the_same(table
     st.lists(st.sets(st.sampled_from("abcdefgh"), min_size=1), min_size=1, max_size=4),
     st.data(),
 )
-def test_the_live_files_after_are_those_before_less_the_removed_plus_the_added(commits, data):
+def test_rewrite_swaps_exactly_its_files(commits, data):
+    """Live files after a rewrite are those before, less the removed ones, plus the added ones."""
     table = memory_table()
     seen: set[str] = set()
     for names in commits:

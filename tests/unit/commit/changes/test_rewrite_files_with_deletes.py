@@ -90,7 +90,8 @@ def test_files_whose_deletes_were_applied_are_replaced(table):
     assert (summary["operation"], summary["total-delete-files"], summary["deleted-records"]) == ("replace", "2", "20")
 
 
-def test_positions_whose_bounds_are_a_replaced_file_go_with_it_once_their_rows_were_read(table):
+def test_proven_position_deletes_go_with_their_file(table):
+    """A position delete whose bounds name a replaced file goes only once its rows were read."""
     for name, path in (("true", "a"), ("lies", "b"), ("other", "c")):
         table = run(table, AddDeleteFile(position_deletes(name, path))).table
     proof = SaidToHold("true", "other")
@@ -100,7 +101,8 @@ def test_positions_whose_bounds_are_a_replaced_file_go_with_it_once_their_rows_w
     assert done.summary["removed-position-delete-files"] == "1"
 
 
-def test_rows_that_show_what_bounds_say_are_read_once_where_all_that_is_dangling_goes(table):
+def test_delete_rows_are_read_once_for_dangling_removal(table):
+    """Rows that prove what bounds say are read once, also where dangling deletes are removed."""
     for name, path in (("true", "a"), ("lies", "b"), ("other", "c")):
         table = run(table, AddDeleteFile(position_deletes(name, path))).table
     proof = SaidToHold("true", "other")
@@ -150,7 +152,7 @@ def test_deletes_that_were_applied_and_are_gone_are_a_conflict(table):
 
 
 @pytest.mark.parametrize("changed", [{"content_offset": 8}, {"sequence_number": 2}, {"file_path": "other"}])
-def test_an_applied_delete_is_known_by_path_offset_and_sequence_number(newer, changed):
+def test_applied_delete_is_identified_by_path_offset_number(newer, changed):
     deleted = add_deletes(newer, deletion_vector("v", "a", 4))
     change = rewrite(deleted, ("a",))
     ((path, (applied,)),) = change.applied_deletes.items()
@@ -158,7 +160,7 @@ def test_an_applied_delete_is_known_by_path_offset_and_sequence_number(newer, ch
     refused(deleted, replace(change, applied_deletes={path: frozenset({replace(applied, **other)})}), "data file .*/a'")
 
 
-def test_deletes_of_other_files_and_partitions_are_no_conflict_and_stay(catalog):
+def test_deletes_of_other_partitions_are_no_conflict(catalog):
     table = add(memory_table(catalog, spec=BY_KIND), *(data_file(k, partition=(k,)) for k in "xy"))
     change = rewrite(table, ("x",))
     y = {"partition": ("y",)}
@@ -169,7 +171,7 @@ def test_deletes_of_other_files_and_partitions_are_no_conflict_and_stay(catalog)
     assert before in raw_list(done)
 
 
-def test_position_deletes_whose_bounds_leave_the_file_out_are_no_conflict(table):
+def test_position_deletes_with_other_bounds_are_no_conflict(table):
     change = rewrite(table, ("a", "b"))
     meanwhile(table, lambda: add_deletes(table, position_deletes("p", "c"), named=("c",)))
     assert live(run(table, change).table) == {"new": 1, "c": 1, "p": 1}
@@ -181,7 +183,7 @@ def test_a_vector_added_meanwhile_is_a_conflict(newer):
     refused(newer, change, "/v' reaches data file .*/a'")
 
 
-def test_equality_deletes_added_meanwhile_reach_the_new_files_too(table):
+def test_concurrent_equality_deletes_reach_new_files(table):
     """apache/iceberg #10312, trino #25584: neither a conflict nor lost, however many came, though no other file is as old."""
     every = rewrite(table, ("a", "b", "c"))
 
@@ -197,13 +199,14 @@ def test_equality_deletes_added_meanwhile_reach_the_new_files_too(table):
     assert len(found[path_of("new")]) == 3
 
 
-def test_without_the_starting_sequence_number_equality_deletes_are_a_conflict(table):
+def test_equality_delete_conflicts_without_starting_number(table):
+    """Without the starting sequence number, a new equality delete would not reach the new file."""
     change = rewrite(table, at_start=False)
     meanwhile(table, lambda: add_deletes(table, equality_deletes("e")))
     refused(table, change, "/e' reaches data file .*/a', whose rewrite did not apply it")
 
 
-def test_old_equality_deletes_that_were_not_applied_are_a_conflict(table):
+def test_unapplied_equality_delete_is_a_conflict(table):
     deleted = add_deletes(table, equality_deletes("e"))
     for number in (3, 4):
         change = rewrite(deleted, data_sequence_number=number, applied_deletes={})
@@ -221,9 +224,7 @@ def in_two_specs(catalog, *added):
 @pytest.mark.parametrize("at_start", [True, False])
 @pytest.mark.parametrize("where", [{"partition": ("x",)}, {"partition": ("y",)}, {"spec_id": 1}])
 @pytest.mark.parametrize(("spec_id", "partition"), [(0, ("x",)), (1, ())])
-def test_rows_are_not_moved_to_another_spec_where_any_equality_delete_came_meanwhile(
-    catalog, at_start, where, spec_id, partition
-):
+def test_move_to_other_spec_conflicts_with_equality_delete(catalog, at_start, where, spec_id, partition):
     """Where they were it may delete rows or spare them, where they are put it may do the other (found by the simulation)."""
     old = [data_file(name, partition=partition, spec_id=spec_id) for name in "ab"]
     table = in_two_specs(catalog, *old)
@@ -236,7 +237,7 @@ def test_rows_are_not_moved_to_another_spec_where_any_equality_delete_came_meanw
     assert live(run(table, staying).table) == {"a": 1, "stays": 1, "e": 1}
 
 
-def test_rows_are_moved_where_equality_deletes_are_no_newer_than_what_was_read(catalog):
+def test_move_to_other_spec_allows_older_equality_deletes(catalog):
     table = in_two_specs(catalog, data_file("a", partition=("x",)))
     table = add_deletes(table, equality_deletes("e", partition=("x",)), equality_deletes("other", partition=("y",)))
     done = run(table, rewrite(table, ("a",), added=(data_file("moved", 5, spec_id=1),))).table
@@ -285,20 +286,21 @@ def test_files_of_which_no_row_is_left_go_and_nothing_comes(table, at_start):
     assert emptied.metadata.current_snapshot.summary["total-records"] == "0"
 
 
-def test_what_was_for_the_last_files_goes_with_them_where_nothing_comes_in_their_place(table):
+def test_deletes_of_last_files_go_when_nothing_is_added(table):
     deleted = add_deletes(table, position_deletes("p", "a"), named=("a",))
     # Its number is that of the start, which no file has.
     assert live(run(deleted, rewrite(deleted, ("a", "b", "c"), added=())).table) == {}
 
 
-def test_positions_deleted_meanwhile_are_a_conflict_also_where_no_row_is_left(table):
+def test_concurrent_positions_conflict_even_without_output(table):
+    """Positions deleted since planning are a conflict also where the rewrite keeps no row."""
     deleted = add_deletes(table, equality_deletes("e"))
     change = rewrite(deleted, ("a", "b"), added=())
     meanwhile(deleted, lambda: add_deletes(deleted, position_deletes("p", "a"), named=("a",)))
     refused(deleted, change, "/p' reaches data file .*/a'")
 
 
-def test_the_new_files_must_have_the_columns_that_equality_deletes_are_by(table):
+def test_new_files_need_columns_of_equality_deletes(table):
     extra = NestedField(field_id=4, name="extra", type=LONG)
     wider = replace(COLUMNS, fields=(*COLUMNS.fields, extra), schema_id=1)
     table = add_deletes_by_new_column(table, wider)
@@ -326,7 +328,8 @@ def test_applied_vectors_go_and_others_of_their_puffin_file_stay(newer):
     assert gone == [RawEntry("v", 2, done.metadata.current_snapshot_id, 2, 2)]
 
 
-def test_deletes_too_old_for_all_files_go_and_the_new_files_count(table):
+def test_new_files_count_when_old_deletes_are_dropped(table):
+    """Deletes too old for every file go, and a new file counts by its sequence number."""
     deleted = add_deletes(table, position_deletes("p", "a"), equality_deletes("e"), named=("a",))
     # With number 3 the new file is as old as the deletes: a position delete might be for it, an equality delete is not.
     at_start = run(deleted, rewrite(deleted, ("a", "b", "c"))).table
@@ -382,7 +385,8 @@ def _act(what, n, table):
 @given(
     st.sampled_from([2, 3]), st.lists(st.sampled_from(_ACTS), max_size=3), st.lists(st.sampled_from(_ACTS), max_size=3)
 )
-def test_no_delete_that_was_not_applied_is_lost_and_none_that_was_is_undone(version, before, during):
+def test_no_unapplied_delete_is_lost_and_no_applied_revived(version, before, during):
+    """Under any concurrent changes, each delete was either applied or still reaches the new file."""
     start = add(memory_table(format_version=version), "a", "b", "c")
     for n, what in enumerate(before):
         _act("append" if what == "rollback" else what, f"-{n}", start)
@@ -409,7 +413,7 @@ def test_no_delete_that_was_not_applied_is_lost_and_none_that_was_is_undone(vers
             assert reaching(result.table, name) == reaching(result.base, name)
 
 
-def test_a_vector_in_another_partition_than_its_file_stops_a_rewrite(catalog):
+def test_vector_in_wrong_partition_stops_rewrite(catalog):
     """apache/iceberg #16957: such a table breaks the spec, and nobody can say what is deleted."""
     table = memory_table(catalog, spec=BY_KIND, format_version=3)
     table = add(table, data_file("a", 3, ("x",)), data_file("b", 3, ("x",)))
@@ -455,7 +459,7 @@ def deletes_of_a(table, name="p", **changes):
     return lambda: add_deletes(table, position_deletes(name, "a", **changes), named=("a",))
 
 
-def test_positions_that_are_deleted_meanwhile_follow_into_the_new_file(table):
+def test_concurrent_position_deletes_are_carried_over(table):
     """StarRocks #77709, nimtable/iceberg-compaction #163: neither lost nor a conflict."""
     carrier = Carrier(table.storage)
     change = rewrite(table, carrier=carrier)
@@ -475,7 +479,8 @@ def test_positions_that_are_deleted_meanwhile_follow_into_the_new_file(table):
     assert (summary["operation"], summary["added-delete-files"], summary["total-delete-files"]) == ("replace", "1", "1")
 
 
-def test_a_delete_file_that_also_names_files_that_stay_is_left_as_it_is(table):
+def test_delete_file_naming_kept_files_stays(table):
+    """A delete file that also names files that stay is left as it is; its positions are carried over."""
     carrier = Carrier(table.storage)
     change = rewrite(table, carrier=carrier)
     meanwhile(table, lambda: add_deletes(table, position_deletes("p", "a", "c"), named=("a", "c")))
@@ -491,7 +496,8 @@ def test_nobody_is_asked_where_nothing_has_changed(table):
     assert carrier.asked == []
 
 
-def test_each_attempt_asks_anew_and_only_what_the_last_named_stays(table):
+def test_each_attempt_carries_deletes_afresh(table):
+    """Each attempt carries the deletes of its own base, and files of earlier attempts are removed."""
     carrier = Carrier(table.storage)
     change = Applying(rewrite(table, carrier=carrier))
     before = stored(table.catalog)
@@ -507,7 +513,7 @@ def test_each_attempt_asks_anew_and_only_what_the_last_named_stays(table):
     assert len(named) == 1
 
 
-def test_a_vector_that_takes_the_place_of_the_applied_one_must_hold_its_positions(with_vector):
+def test_replacement_vector_must_hold_applied_positions(with_vector):
     carrier = Carrier(with_vector.storage, vectors=True)
     change = rewrite(with_vector, carrier=carrier)
     old = entries_of(with_vector, "v1")
@@ -562,7 +568,7 @@ def test_files_that_are_gone_are_named(table):
     assert raised.value.data_files == {path_of("a"), path_of("c")}
 
 
-def test_deletes_for_files_that_are_older_than_the_snapshot_are_never_committed(table):
+def test_carried_deletes_for_untouched_files_are_a_bug(table):
     carrier = Carrier(table.storage, of="c")
     change = rewrite(table, carrier=carrier)
     meanwhile(table, deletes_of_a(table))

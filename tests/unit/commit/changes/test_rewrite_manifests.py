@@ -259,7 +259,7 @@ def test_on_an_empty_table_no_manifest_is_there_any_more(catalog):
         run(table, RewriteManifests(replaced=(manifest,), added=(manifest,)))
 
 
-def test_a_manifest_without_entries_of_a_version_1_snapshot_without_a_list_is_dropped(catalog):
+def test_empty_manifest_of_v1_snapshot_is_dropped(catalog):
     """Nothing tells which snapshot added it, so that no manifest list can name it."""
     table = add(add(memory_table(catalog, format_version=1), "a"), "b")
     one, other = manifests_of(table)
@@ -500,7 +500,7 @@ def test_vectors_of_a_file_that_is_gone(catalog):
     assert (summary["removed-dvs"], summary["removed-position-deletes"]) == ("1", "1")
 
 
-def test_positions_whose_bounds_are_a_file_that_is_gone_leave_once_their_rows_were_read(catalog):
+def test_proven_position_deletes_of_removed_file_are_dropped(catalog):
     """As Iceberg Java writes them in version 2: an older file beside keeps the sequence numbers of the partition low."""
     table = add(memory_table(catalog), "old", "a", "b", "cut-1")
     for name, path in (("true", "a"), ("lies", "a"), ("live", "b"), ("cut", "cut")):
@@ -518,7 +518,8 @@ def test_positions_whose_bounds_are_a_file_that_is_gone_leave_once_their_rows_we
     assert sorted(proof.asked) == ["cut", "lies", "true"]
 
 
-def test_positions_whose_bounds_are_a_file_reach_no_newer_one_at_its_path(catalog):
+def test_proven_position_deletes_skip_newer_file_at_path(catalog):
+    """Position deletes whose bounds name one file do not reach a newer file at the same path."""
     table = run(add(memory_table(catalog), "old", "a"), AddDeleteFile(position_deletes("p", "a"))).table
     change = replace(DROP, proof=SaidToHold("p"))
     assert not run(table, change).changed
@@ -526,7 +527,8 @@ def test_positions_whose_bounds_are_a_file_reach_no_newer_one_at_its_path(catalo
     assert live(run(table, change).table) == {"old": 1, "a": 1}
 
 
-def test_what_its_rows_have_shown_of_one_entry_of_a_delete_file_says_nothing_of_another(catalog):
+def test_proof_of_one_delete_entry_does_not_cover_others(catalog):
+    """A delete file listed twice is proven for each entry on its own."""
     table = add(memory_table(catalog), "old", "a")
     for path in ("a", "gone"):
         table = run(table, AddDeleteFile(position_deletes("p", path))).table
@@ -564,7 +566,7 @@ def test_it_is_decided_by_what_the_branch_holds(catalog):
     assert live(done)["ez"] == 1
 
 
-def test_what_others_make_dangling_meanwhile_goes_and_what_they_make_reach_stays(catalog):
+def test_dangling_deletes_are_decided_on_committed_base(catalog):
     """nimtable/iceberg-compaction #163: the removal is decided on the base that it is committed to."""
     table = add(parted(catalog), data_file("x2", **X))
     change = rewrite(table, chosen=lambda m: m.content is ManifestContent.DELETES, drop_dangling_deletes=True)
@@ -596,7 +598,7 @@ class BringsOld:
         return attempt.snapshot_updates("append", [*added, *manifests.data, *manifests.deletes], summary)
 
 
-def test_position_deletes_that_are_older_than_all_data_of_their_partition(catalog):
+def test_position_deletes_older_than_partition_are_dropped(catalog):
     table = add(memory_table(catalog), "a")
     table = add_deletes(table, position_deletes("p", "a"), named=("a",))
     table = run(table, DropsDataFile("a")).table
@@ -726,7 +728,7 @@ def test_manifests_of_deletes_are_as_those_of_data(catalog, version):
 # What others do elsewhere
 
 
-def test_a_deletion_in_manifests_that_are_not_replaced_costs_nothing(catalog, version):
+def test_deletion_in_kept_manifest_needs_no_rewrite(catalog, version):
     """Iceberg's `testManifestReplacementConcurrentDelete`."""
     table = add(six(catalog, version), "z1", "z2")
     change = rewrite(table, chosen=lambda m: live_in(table, m)[0].data_file.file_path < path_of("z"))

@@ -76,7 +76,7 @@ def test_delete_files_are_listed_in_manifests_of_their_own(table):
     assert "added-data-files" not in summary
 
 
-def test_delete_files_of_several_specs_are_listed_in_manifests_each_of_its_spec(catalog):
+def test_delete_files_of_each_spec_get_own_manifest(catalog):
     table = add(memory_table(catalog, spec=BY_KIND), data_file("a", partition=("x",)))
     table = swap(table, AddPartitionSpec(replace(UNPARTITIONED, spec_id=1)), SetDefaultSpec(1))
     table = add(table, data_file("b", spec_id=1))
@@ -114,7 +114,7 @@ def test_nothing_to_do_is_no_commit(table):
 
 @pytest.mark.parametrize("isolation", [None, SNAPSHOT, SERIALIZABLE])
 @pytest.mark.parametrize("act", ["compact", "delete"])
-def test_positions_of_a_file_that_is_not_live_any_more_are_a_conflict_at_every_isolation(table, isolation, act):
+def test_positions_of_removed_file_conflict_at_any_isolation(table, isolation, act):
     acts = {
         "compact": lambda: compacted(table, ("a", "b"), "ab"),
         "delete": lambda: run(table, DeleteFiles(paths=frozenset({path_of("a")}))),
@@ -126,7 +126,7 @@ def test_positions_of_a_file_that_is_not_live_any_more_are_a_conflict_at_every_i
 
 
 @pytest.mark.parametrize("isolation", [None, SNAPSHOT, SERIALIZABLE])
-def test_a_vector_of_a_file_that_is_not_live_any_more_is_a_conflict_at_every_isolation(newer, isolation):
+def test_vector_of_removed_file_conflicts_at_any_isolation(newer, isolation):
     meanwhile(newer, lambda: compacted(newer, ("a",), "a2"))
     refused(newer, delta(newer, deletion_vector("v", "a"), isolation=isolation), "/a'.* is not live any more")
 
@@ -172,7 +172,7 @@ def test_positions_lie_in_the_partition_of_their_data_file(catalog):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_delete_files_of_several_partitions_may_have_bounds_that_cross(catalog, reverse):
+def test_bounds_of_delete_files_may_cross_partitions(catalog, reverse):
     places = {"a": "x", "b": "y", "c": "x", "d": "y"}
     table = add(memory_table(catalog, spec=BY_KIND), *(data_file(n, partition=(k,)) for n, k in places.items()))
     deletes = [position_deletes("p", "a", "c", partition=("x",)), position_deletes("q", "b", "d", partition=("y",))]
@@ -180,7 +180,8 @@ def test_delete_files_of_several_partitions_may_have_bounds_that_cross(catalog, 
     assert live(done) == dict.fromkeys([*places, "p", "q"], 1)
 
 
-def test_a_path_that_is_named_and_that_no_delete_file_may_be_of_is_refused(table):
+def test_named_path_outside_all_bounds_is_a_bug(table):
+    """A path that is named and that no delete file can hold positions of is refused."""
     change = delta(table, position_deletes("p", "a"), named=("a", "c"))
     refused(table, change, "may hold positions of .*/c'", IcekeepBug)
 
@@ -227,7 +228,7 @@ def test_a_data_file_has_one_vector_in_a_change(newer):
 
 
 @pytest.mark.parametrize("isolation", [None, SNAPSHOT, SERIALIZABLE])
-def test_a_vector_that_another_added_meanwhile_is_a_conflict_at_every_isolation(newer, isolation):
+def test_concurrent_vector_conflicts_at_any_isolation(newer, isolation):
     change = delta(newer, deletion_vector("v", "a"), isolation=isolation)
     meanwhile(newer, lambda: add_deletes(newer, deletion_vector("theirs", "a")))
     refused(newer, change, "/theirs'")
@@ -253,7 +254,8 @@ def test_a_vector_takes_the_place_of_the_one_that_it_removes(newer):
     refused(done, delta(done, removed_deletes=(old,)), "delete file .*/v' .* no longer live")
 
 
-def test_positions_that_came_before_an_upgrade_and_after_the_start_are_not_forgotten(catalog):
+def test_positions_from_before_upgrade_are_a_conflict(catalog):
+    """A vector replaces all older positions, so one made without them is refused."""
     start = add(memory_table(catalog), "a")
     table = add_deletes(start, position_deletes("p", "a"), named=("a",))
     table = swap(table, UpgradeFormatVersion(3))
@@ -274,7 +276,8 @@ def test_a_removed_file_that_is_gone_is_a_conflict(table):
     refused(table, change, "/a'.* no longer live as it was read")
 
 
-def test_rows_of_a_replaced_file_that_were_deleted_meanwhile_do_not_come_back(table):
+def test_deletes_of_replaced_file_are_a_conflict(table):
+    """Rows of a replaced file that others deleted since do not come back."""
     change = delta(table, removed=entries_of(table, "a"), added=files("n"))
     meanwhile(table, lambda: add_deletes(table, position_deletes("p", "a"), named=("a",)))
     refused(table, change, "/p' now reaches data file .*/a'")
@@ -287,7 +290,7 @@ def test_rows_of_a_replaced_file_that_were_deleted_meanwhile_do_not_come_back(ta
         (SERIALIZABLE, lambda t: add(t, data_file("t", partition=("x",))), "/t'.* was added meanwhile"),
     ],
 )
-def test_isolation_decides_what_others_may_do_to_rows_that_were_read(catalog, isolation, act, match):
+def test_isolation_decides_on_concurrent_changes(catalog, isolation, act, match):
     table = add(memory_table(catalog, spec=BY_KIND), *(data_file(k, partition=(k,)) for k in "xy"))
 
     def change(isolation, kind):
@@ -324,7 +327,7 @@ def test_a_start_that_expired_is_a_conflict(table):
     refused(table, change, "which was read, expired meanwhile")
 
 
-def test_appends_meanwhile_are_no_conflict_and_cost_no_second_manifest(table):
+def test_concurrent_append_reuses_delete_manifest(table):
     change = Applying(delta(table, position_deletes("p", "a"), named=("a",), isolation=SNAPSHOT))
     meanwhile(table, lambda: add(table, "t"), lambda: compacted(table, ("c",), "c2"))
     assert live(run(table, change).table) == {"a": 1, "b": 1, "c2": 1, "t": 1, "p": 1}

@@ -74,7 +74,7 @@ def projected_one(array, source, target):
     return project(parquet_file(table).read(), one(target))
 
 
-def test_the_specs_example_renames_reorders_and_adds_a_column_of_nulls():
+def test_projection_renames_reorders_and_adds_nulls():
     file_schema = schema_of(column(1, "a", INT), column(2, "b", STRING), column(3, "c", DOUBLE))
     schema = schema_of(column(3, "measurement", DOUBLE), column(2, "name", STRING), column(4, "a", INT))
     data = parquet_file(table_of(file_schema, [{"a": 7, "b": "x", "c": 1.5}, {"a": 8, "b": None, "c": 2.5}])).read()
@@ -148,7 +148,8 @@ def test_types_are_promoted_in_structs_lists_and_maps_too(source, target, values
     assert projected.to_pylist() == [{"s": {"x": v}, "l": [v], "m": [(1, v)]} for v in expected]
 
 
-def test_types_that_other_writers_store_differently_are_understood():
+def test_foreign_storage_types_are_projected():
+    """Types that other writers store differently, as large strings or milliseconds, are understood."""
     ids = [{b"PARQUET:field_id": str(i).encode()} for i in range(1, 6)]
     arrow = [pa.large_string(), pa.int16(), pa.timestamp("ms"), pa.time32("ms"), pa.binary(16)]
     data = pa.table(
@@ -175,7 +176,8 @@ def test_types_that_other_writers_store_differently_are_understood():
     assert projected["u"].to_pylist() == [UUIDValue(bytes=b"0" * 16)]
 
 
-def test_nanoseconds_that_are_not_whole_microseconds_are_not_rounded():
+def test_inexact_nanoseconds_are_refused():
+    """Nanoseconds that are not whole microseconds are not rounded without notice."""
     field = pa.field("c", pa.timestamp("ns"), metadata={b"PARQUET:field_id": b"1"})
     exact = pa.table([pa.array([5000], field.type)], schema=pa.schema([field]))
     assert project(exact, one(TIMESTAMP))["c"].cast(pa.int64()).to_pylist() == [5]
@@ -183,7 +185,7 @@ def test_nanoseconds_that_are_not_whole_microseconds_are_not_rounded():
         project(pa.table([pa.array([5001], field.type)], schema=pa.schema([field])), one(TIMESTAMP))
 
 
-def test_a_missing_column_that_the_partition_names_takes_its_value():
+def test_missing_column_takes_partition_value():
     schema = schema_of(
         column(1, "c", INT), column(2, "day", DATE), column(3, "who", UUID), column(4, "at", TIMESTAMPTZ)
     )
@@ -234,7 +236,7 @@ def test_a_struct_takes_defaults_as_the_specs_table_says(default, given, expecte
     assert cast_to_schema(pa.Table.from_pylist(data.to_pylist()), schema)["point"].to_pylist() == [expected]
 
 
-def test_what_lies_below_a_null_struct_stays_null_beside_a_default():
+def test_null_struct_stays_null_beside_default():
     schema = schema_of(defaulted_point(None))
     file = schema_of(column(1, "point", StructType((column(2, "x", INT),))))
     assert project(table_of(file, [{"point": None}, {"point": {"x": None}}]), schema)["point"].to_pylist() == [
@@ -243,7 +245,7 @@ def test_what_lies_below_a_null_struct_stays_null_beside_a_default():
     ]
 
 
-def test_a_null_struct_whose_required_fields_are_null_too_can_be_written():
+def test_null_struct_with_required_fields_is_writable():
     # pyarrow writes no nulls in a required column, though they lie below a null.
     inner = StructType((column(3, "x", LONG, required=True), column(4, "u", UUID, required=True)))
     struct = StructType((column(2, "inner", inner, required=True), column(5, "y", STRING, required=True)))
@@ -261,7 +263,8 @@ def test_a_null_struct_whose_required_fields_are_null_too_can_be_written():
     assert parquet_file(found).read()["s"].to_pylist() == expected
 
 
-def test_a_callers_missing_column_takes_its_write_default_and_a_null_stays_null():
+def test_missing_input_column_takes_write_default():
+    """A column that the caller leaves out takes its write default; an explicit null stays null."""
     field = NestedField(field_id=1, name="d", type=INT, initial_default=5, write_default=6)
     schema = schema_of(field, column(2, "c", LONG))
     assert cast_to_schema(pa.table({"c": [1]}), schema)["d"].to_pylist() == [6]
@@ -269,7 +272,7 @@ def test_a_callers_missing_column_takes_its_write_default_and_a_null_stays_null(
 
 
 @for_each("type_", [INT, STRING, StructType((column(7, "x", INT),)), ListType(element_id=7, element=INT)])
-def test_a_column_of_type_unknown_is_read_as_null_whatever_is_there(type_):
+def test_unknown_type_column_reads_as_null(type_):
     data = table_of(one(type_), [{"c": None}])
     assert project(data, one(UNKNOWN))["c"].equals(pa.chunked_array([pa.nulls(1)]))
     nothing = pa.table([pa.nulls(2)], schema=pa.schema([pa.field("c", pa.null(), metadata={FIELD_ID_KEY: b"1"})]))
@@ -437,7 +440,7 @@ REFUSED = [
 
 
 @for_each(("data", "message"), REFUSED)
-def test_data_that_does_not_fit_the_schema_is_refused_with_the_columns_name(data, message):
+def test_mismatched_data_is_refused_by_column_name(data, message):
     schema = schema_of(
         column(1, "a", LONG, required=True), column(2, "b", StructType((column(3, "x", LONG, required=True),)))
     )
@@ -454,7 +457,7 @@ SCHEMA = schema_of(
 )
 
 
-def test_structs_are_cut_down_to_the_leaves_and_everything_is_optional():
+def test_leaf_schema_prunes_structs_and_is_optional():
     assert leaf_schema([5, 1, 6], [SCHEMA]) == schema_of(
         column(
             2,
@@ -491,7 +494,7 @@ def test_a_leaf_below_a_null_struct_is_null():
     assert leaf_values(table, leaves, 6).to_pylist() == ["a", "b"]
 
 
-def test_leaves_of_a_struct_may_have_one_name_where_one_was_dropped():
+def test_leaves_of_dropped_and_new_fields_may_share_a_name():
     older = schema_of(column(1, "s", StructType((column(2, "x", STRING),))))
     newer = schema_of(column(1, "s", StructType((column(3, "x", LONG),))))
     leaves = leaf_schema([2, 3], [newer, older])
@@ -612,7 +615,7 @@ def test_a_type_is_stored_as_appendix_a_says(type_, physical, logical):
 
 
 @for_each("precision", range(1, 39))
-def test_a_fixed_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision):
+def test_decimal_uses_fewest_fixed_bytes(precision):
     stored = parquet_file(empty_table(schema_of(column(1, "c", decimal(precision, 0))))).schema.column(0)
     fewest = next(n for n in range(1, 17) if 2 ** (8 * n - 1) > 10**precision - 1)
     assert stored.length == (0 if precision <= 18 else fewest)
@@ -632,7 +635,7 @@ def test_lists_and_maps_have_three_levels():
     assert [stored.column(i).path for i in range(3)] == ["l.list.element", "m.key_value.key", "m.key_value.value"]
 
 
-def test_every_level_carries_its_field_id_and_whether_it_is_required():
+def test_every_level_has_field_id_and_nullability():
     type_ = MapType(
         key_id=2,
         key=STRING,
@@ -658,7 +661,7 @@ def test_every_level_carries_its_field_id_and_whether_it_is_required():
 
 
 @for_each("precision", range(19, 39))
-def test_a_large_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision):
+def test_large_decimal_uses_fewest_fixed_bytes(precision):
     stored = parquet_file(empty_table(schema_of(column(1, "c", decimal(precision, 2))))).schema.column(0)
     assert stored.length == min_decimal_bytes(precision)
 
@@ -674,14 +677,14 @@ def test_rows_of_every_type_come_back_from_parquet(data):
 
 
 @pytest.mark.parametrize("type_", [VARIANT, GeometryType("geometry"), GeographyType("geography")], ids=str)
-def test_a_type_that_is_not_interpreted_is_refused_with_the_columns_full_name(type_):
+def test_uninterpreted_type_is_refused_by_full_name(type_):
     inner = StructType((column(3, "b", type_),))
     schema = schema_of(column(1, "a", ListType(element_id=2, element=inner)))
     with pytest.raises(UnsupportedError, match=r"'a\.element\.b'"):
         arrow_schema(schema)
 
 
-def test_columns_of_type_unknown_are_left_out_of_files_at_every_level():
+def test_unknown_type_columns_are_not_stored():
     schema = schema_of(
         column(1, "u", UNKNOWN),
         column(2, "s", StructType((column(3, "x", INT), column(4, "u", UNKNOWN)))),

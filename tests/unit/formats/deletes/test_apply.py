@@ -116,7 +116,7 @@ class Files:
         return f"memory:/t/deletes-{self._count}"
 
 
-def test_equality_deletes_without_field_ids_are_applied_by_the_tables_name_mapping():
+def test_equality_deletes_without_ids_use_name_mapping():
     files = Files(ANIMALS, ROWS)
     file = files.equality([1], [{"id": 3}], schema_of(column(1, "id", LONG)))
     files.storage.create("memory:/t/bare", parquet_bytes(pa.table({"id": [3]})))
@@ -159,7 +159,7 @@ def test_a_column_that_was_dropped_is_still_used():
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_column_that_was_added_is_null_or_its_default_in_older_files(file_format):
+def test_added_delete_column_is_null_or_default_in_old_files(file_format):
     files = Files(ANIMALS, ROWS, file_format)
     now = schema_of(
         *ANIMALS.fields,
@@ -175,7 +175,7 @@ def test_a_column_that_was_added_is_null_or_its_default_in_older_files(file_form
     assert names(files, [files.equality([1, 4, 5], rows, key)], table_schemas=[now]) == ["Teddy", "Grizzly", "Polar"]
 
 
-def test_keys_of_a_type_before_its_promotion_match_values_after_it():
+def test_delete_keys_match_across_type_promotion():
     now = schema_of(column(1, "n", LONG), column(2, "x", DOUBLE), column(3, "d", decimal(18, 2)))
     before = schema_of(column(1, "n", INT), column(2, "x", FLOAT), column(3, "d", decimal(9, 2)))
     values = [{"n": n, "x": n / 10, "d": n} for n in range(5)]
@@ -187,7 +187,8 @@ def test_keys_of_a_type_before_its_promotion_match_values_after_it():
         assert [row["n"] for row in files.rows(now, made, table_schemas=[now])] == wanted
 
 
-def test_what_was_kept_of_a_delete_file_in_one_type_is_not_used_in_another():
+def test_cached_deletes_are_kept_per_type():
+    """Keys of a delete file that were cached in one type are not used for a promoted one."""
     before, now = schema_of(column(1, "x", FLOAT)), schema_of(column(1, "x", DOUBLE))
     files, cache = Files(before, [{"x": 1.5}, {"x": 2.5}]), DeleteCache()
     deletes = [files.equality([1], [{"x": 1.5}])]
@@ -195,7 +196,7 @@ def test_what_was_kept_of_a_delete_file_in_one_type_is_not_used_in_another():
     assert files.rows(now, deletes, cache=cache) == [{"x": 2.5}]
 
 
-def test_the_newest_schema_says_the_type_of_a_dropped_column_whatever_their_order():
+def test_newest_schema_gives_type_of_dropped_column():
     before = replace(schema_of(column(1, "n", INT), column(2, "k", INT)), schema_id=0)
     later = replace(schema_of(column(1, "n", INT), column(2, "k", LONG)), schema_id=1)
     now = replace(schema_of(column(1, "n", INT)), schema_id=2)
@@ -205,7 +206,7 @@ def test_the_newest_schema_says_the_type_of_a_dropped_column_whatever_their_orde
         assert files.rows(now, deletes, table_schemas=schemas) == [{"n": 1}]
 
 
-def test_keys_in_structs_are_found_by_id_whatever_part_of_the_struct_is_wanted():
+def test_struct_keys_are_found_by_id_despite_projection():
     inner = StructType((column(3, "x", DOUBLE), column(4, "label", STRING)))
     schema = schema_of(column(1, "n", LONG), column(2, "s", inner))
     rows = [{"n": 1, "s": {"x": NAN, "label": "a"}}, {"n": 2, "s": None}, {"n": 3, "s": {"x": 1.0, "label": "c"}}]
@@ -230,14 +231,15 @@ def test_a_partition_field_of_the_same_id_is_no_column():
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_positions_delete_rows_of_their_file_alone_and_those_beyond_its_end_nothing(file_format):
+def test_positions_delete_only_rows_of_their_file(file_format):
     files = Files(ANIMALS, ROWS, file_format)
     deletes = [files.positions(("memory:/other", 0), 1, 4, 2**40), files.positions(3, 1)]
     for cache in (None, DeleteCache()):
         assert names(files, deletes, cache=cache) == ["Koala", "Grizzly"]
 
 
-def test_deletes_of_all_kinds_add_up_and_rows_may_be_marked_instead():
+def test_deletes_of_all_kinds_add_up_or_mark_rows():
+    """Vectors and equality deletes add up, and _deleted marks the rows where that column is read."""
     files = Files(ANIMALS, ROWS, row_group_rows=3)
     deletes = [files.vector(0), files.equality([1], [{"id": 2}]), files.equality([3], [{"name": "Polar"}])]
     assert names(files, deletes) == ["Grizzly"]
@@ -258,7 +260,7 @@ def test_positions_and_row_ids_are_those_of_the_file():
     ]
 
 
-def test_only_the_wanted_columns_come_back_in_their_order_and_types():
+def test_only_wanted_columns_are_returned_in_order():
     files = Files(ANIMALS, ROWS)
     wanted = schema_of(ANIMALS.fields[2], ANIMALS.fields[0])
     tables = files.read(wanted, [files.equality([1, 2], [{"id": 4}])], residual=bound("category IS NULL"))
@@ -291,7 +293,7 @@ def test_rows_that_the_filter_does_not_match_are_left_out(where, left):
     assert [(row["name"], row["_deleted"]) for row in marked] == [("Teddy", False), ("Grizzly", True), ("Polar", False)]
 
 
-def test_a_filter_on_columns_that_are_not_wanted_works_without_deletes():
+def test_filter_column_need_not_be_projected():
     files = Files(ANIMALS, ROWS)
     found = files.rows(schema_of(ANIMALS.fields[0], POS), [], residual=bound("name LIKE 'P%'"))
     assert found == [{"id": 4, "_pos": 3}]
@@ -454,7 +456,7 @@ def scattered(count, start=0):
     return pa.Table.from_arrays([pa.array(numbers)], schema=table_of(ONE, []).schema)
 
 
-def test_memory_does_not_grow_with_the_number_of_equality_deletes():
+def test_memory_is_independent_of_equality_delete_count():
     """13: other engines hold every key of every delete file that reaches a data file."""
     files = Files(ONE, scattered(50_000))
     small_groups = {"write.delete.parquet.row-group-size-bytes": "262144"}
@@ -471,7 +473,7 @@ def test_memory_does_not_grow_with_the_number_of_equality_deletes():
     assert peaks[1_600_000] < 1_600_000 * 8 / 2
 
 
-def test_many_small_equality_delete_files_are_read_once_for_all_data_files_of_a_task():
+def test_equality_delete_files_are_read_once_per_task():
     """13: 585 equality delete files."""
     files = Files(ONE, [{"n": n} for n in range(1000)], row_group_rows=100)
     deletes = [files.equality([1], [{"n": n}]) for n in range(585)]
@@ -482,7 +484,7 @@ def test_many_small_equality_delete_files_are_read_once_for_all_data_files_of_a_
     assert cache.held_bytes < 100_000
 
 
-def test_position_delete_files_are_read_once_for_all_data_files_of_a_task():
+def test_shared_position_deletes_are_read_once_per_task():
     files = Files(ANIMALS, ROWS)
     shared = files.positions(1, ("memory:/other", 0), ("memory:/third", 2))
     own = files.positions(3)
@@ -557,7 +559,7 @@ def letters(tables):
     return "".join(row["name"][0] for table in tables for row in table.to_pylist())
 
 
-def test_a_reader_of_many_pieces_applies_to_each_the_deletes_that_reach_it_and_counts_what_it_read():
+def test_reader_applies_deletes_per_piece_and_counts_rows():
     files = Files(ANIMALS, ROWS * 3, row_group_rows=5)
     reader = LiveRowsReader(files.storage, ANIMALS, table_schemas=[ANIMALS], kept_dictionaries={2, 3})
     no_toys, no_grizzlies = (files.equality([3], [{"name": name}]) for name in ("Teddy", "Grizzly"))
@@ -584,7 +586,7 @@ def test_a_reader_of_many_pieces_applies_to_each_the_deletes_that_reach_it_and_c
     assert reader.read_count == 12 * len(deletes)
 
 
-def test_deletes_that_reach_many_small_files_are_applied_to_them_together():
+def test_small_files_with_same_deletes_are_read_together():
     files = Files(ANIMALS, ROWS)
     reader = LiveRowsReader(files.storage, ANIMALS, kept_dictionaries={2, 3})
     piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.equality([1], [{"id": 2}])])
@@ -593,7 +595,7 @@ def test_deletes_that_reach_many_small_files_are_applied_to_them_together():
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=10), max_size=8), st.sampled_from([True, False]))
-def test_parts_of_one_list_of_deletes_say_the_same_as_their_members(parts, are_nested):
+def test_delete_list_parts_equal_plain_lists(parts, are_nested):
     files = Files(ANIMALS, ROWS)
     whole = [
         *(
@@ -612,7 +614,8 @@ def test_parts_of_one_list_of_deletes_say_the_same_as_their_members(parts, are_n
     assert found == "".join(letters(LiveRowsReader(files.storage, ANIMALS).read([piece])) for piece in plain)
 
 
-def test_files_with_ever_newer_deletes_of_one_list_are_put_together():
+def test_files_sharing_a_delete_list_suffix_are_combined():
+    """Files reached by ever newer deletes of one list are looked up together, not one by one."""
     files = Files(ANIMALS, ROWS)
     whole = [files.equality([1], [{"id": n}]) for n in (1, 2, 3, 4)]
     source = SourceFile(location=files.location)
@@ -671,7 +674,7 @@ def test_no_more_rows_are_put_together_than_fit_a_piece(monkeypatch, name, limit
     assert letters(tables) == "KGP" * 7
 
 
-def test_files_whose_strings_are_encoded_otherwise_are_not_put_together():
+def test_files_with_other_string_encodings_are_not_combined():
     files = [Files(ANIMALS, ROWS, file_format) for file_format in ("PARQUET", "ORC", "PARQUET")]
     storage = files[0].storage
     deletes = [files[0].equality([1], [{"id": 2}])]
@@ -705,7 +708,7 @@ def test_strings_stay_dictionaries_unless_deletes_compare_them():
     assert kept(files.equality([3], [{"name": "Teddy"}])) == ["category"]
 
 
-def test_equality_deletes_are_applied_to_so_much_data_at_a_time_whatever_the_row_group_has():
+def test_equality_deletes_are_applied_in_bounded_batches():
     """The limit of rows alone lets through as much as a million long texts."""
     rows = [{"id": n, "category": "x", "name": str(n) * 50} for n in range(1000)]
     files = Files(ANIMALS, table_of(ANIMALS, rows), row_group_rows=1000)
@@ -793,7 +796,7 @@ def rows_of(draw, max_size):
     st.lists(st.integers(1, 3), min_size=1, unique=True),
     st.integers(1, 9),
 )
-def test_any_columns_in_batches_of_any_size_as_a_set_of_tuples_says(rows, deletes, ids, batch_rows):
+def test_equality_match_agrees_with_set_of_tuples(rows, deletes, ids, batch_rows):
     tables = [keys(_SCHEMA, ids, part) for part in deletes]
     with mock.patch.object(equality_match, "BATCH_ROWS", batch_rows):
         found = rows_deleted(keys(_SCHEMA, ids, rows), tables).tolist()
@@ -816,7 +819,7 @@ def test_many_columns_do_not_overflow():
     st.lists(st.integers(1, 3), min_size=1, unique=True),
     st.integers(1, 9),
 )
-def test_a_row_is_deleted_by_those_that_come_since_a_number_of_its_own(rows, deletes, ids, batch_rows):
+def test_row_is_matched_only_by_later_deletes(rows, deletes, ids, batch_rows):
     rows = [(row, since) for some, since in rows for row in some]
     tables = [keys(_SCHEMA, ids, part) for part in deletes]
     numbered = [t.append_column("n", pa.array([n] * t.num_rows, pa.int64())) for n, t in enumerate(tables)]
@@ -828,7 +831,7 @@ def test_a_row_is_deleted_by_those_that_come_since_a_number_of_its_own(rows, del
     assert found.tolist() == wanted
 
 
-def test_small_deletes_are_looked_up_together_and_large_ones_in_pieces():
+def test_small_deletes_are_batched_and_large_ones_split():
     schema = schema_of(column(1, "a", LONG))
     rows = keys(schema, [1], [{"a": n} for n in range(40)])
     sizes = []

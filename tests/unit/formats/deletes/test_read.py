@@ -81,7 +81,7 @@ def at(location, **facts):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_positions_are_sorted_by_path_then_position_and_written_once(storage, file_format):
+def test_positions_are_sorted_and_deduplicated(storage, file_format):
     given = [("memory:/b", 2), ("memory:/a", 10), ("memory:/b", 0), ("memory:/a", 9), ("memory:/b", 2)]
     file = positions_of(storage, given, file_format)
     rows = read_table(storage, file.file_path, POSITIONS, file_format=file_format).to_pylist()
@@ -118,7 +118,7 @@ def test_columns_carry_the_reserved_ids(storage):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_deleted_rows_may_be_stored_and_keep_their_values_when_sorted(storage, file_format):
+def test_deleted_rows_are_stored_and_sorted_with_positions(storage, file_format):
     row_type = StructType((column(1, "id", LONG, required=True), column(2, "kind", STRING)))
     rows = [{"id": 1, "kind": "a"}, {"id": 2, "kind": None}]
     table = pa.table({"file_path": ["memory:/b", "memory:/a"], "pos": [0, 4], "row": rows})
@@ -158,7 +158,7 @@ def test_a_name_that_is_taken_is_refused(storage):
         positions_of(storage, [("a", 1)])
 
 
-def test_what_the_table_says_of_delete_files_goes_before_what_it_says_of_data_files(storage):
+def test_delete_file_properties_override_data_file_ones(storage):
     properties = {
         "write.parquet.compression-codec": "zstd",
         "write.delete.parquet.compression-codec": "gzip",
@@ -181,7 +181,8 @@ PATHS = ["memory:/a", "memory:/a/", "memory:///a", "MEMORY:/a", "memory:/ab", "m
 
 @pytest.mark.parametrize("file_format", FORMATS)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), st.integers(0, 9)), min_size=1))
-def test_positions_of_one_path_come_back_and_paths_are_compared_as_written(file_format, positions):
+def test_positions_of_a_path_round_trip(file_format, positions):
+    """Paths are compared as written, without normalization."""
     storage = MemoryStorage()
     file = positions_of(storage, positions, file_format)
     every = read_all_position_deletes(storage, file, 10_000)
@@ -192,7 +193,7 @@ def test_positions_of_one_path_come_back_and_paths_are_compared_as_written(file_
         assert every.get(path, np.empty(0)).tolist() == wanted
 
 
-def test_positions_that_another_writer_did_not_sort_come_back_sorted(storage):
+def test_unsorted_foreign_positions_are_returned_sorted(storage):
     table = pa.Table.from_arrays(
         [pa.array(["b", "a", "b", "a", "b"]), pa.array([5, 1, 2, 0, 5])], schema=arrow_schema(POSITIONS)
     )
@@ -213,7 +214,9 @@ def test_more_positions_than_the_limit_are_not_gathered(storage):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_of_files_that_do_not_name_their_data_file_only_rows_of_what_bounds_say_count(storage, file_format):
+def test_own_path_is_proven_by_reading_rows(storage, file_format):
+    """Bounds that name one data file are believed only if every row of the file names it."""
+
     def foreign(name, *pairs, says="a"):
         bounds = {DELETE_FILE_PATH.field_id: says.encode()}
         file = positions_of(storage, pairs, file_format, location=f"memory:/t/{name}")
@@ -238,21 +241,21 @@ def foreign_deletes(storage, ids, location="memory:/t/p"):
 
 
 @for_each("ids", [(None, None), (DELETE_FILE_PATH.field_id, None), (None, DELETE_FILE_POS.field_id)])
-def test_position_deletes_without_field_ids_are_read_by_the_names_of_the_spec(ids):
+def test_position_deletes_without_ids_use_spec_names(ids):
     storage = MemoryStorage()
     file = foreign_deletes(storage, ids)
     assert read_position_deletes(storage, file, "b").tolist() == [4]
     assert {p: n.tolist() for p, n in read_all_position_deletes(storage, file, 100).items()} == {"a": [3], "b": [4]}
 
 
-def test_position_deletes_with_other_field_ids_are_refused_with_these(storage):
+def test_position_deletes_with_other_ids_are_refused(storage):
     file = foreign_deletes(storage, (2147483646, 2147483645))
     problem = "delete file 'memory:/t/p': column 'file_path' has field id 2147483646, .* must have 2147483546"
     with pytest.raises(InvalidTableError, match=problem):
         read_position_deletes(storage, file, "b")
 
 
-def test_equality_deletes_without_field_ids_go_by_the_tables_name_mapping(storage):
+def test_equality_deletes_without_ids_use_name_mapping(storage):
     storage.create("memory:/t/e", parquet_bytes(pa.table({"n": [7]})))
     file = replace(at("memory:/t/e"), content=FileContent.EQUALITY_DELETES, equality_ids=(1,), record_count=1)
     columns = schema_of(column(1, "n", LONG))
@@ -316,7 +319,7 @@ def test_a_position_below_zero_is_an_invalid_table(storage):
         read_position_deletes(storage, at("memory:/t/p", record_count=1), "a")
 
 
-def test_a_delete_file_that_is_encrypted_missing_or_damaged_is_named(storage):
+def test_unreadable_delete_file_is_named(storage):
     encrypted = at("memory:/t/p", key_metadata=b"k")
     with pytest.raises(UnsupportedError, match="'memory:/t/p' is encrypted"):
         read_position_deletes(storage, encrypted, "a")
@@ -344,7 +347,7 @@ def test_pyiceberg_applies_the_positions_that_we_write(tmp_path, file_format):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_the_entry_of_an_equality_delete_file_is_as_the_spec_says(storage, file_format):
+def test_equality_delete_entry_follows_the_spec(storage, file_format):
     rows = [{"id": 3, "category": None, "name": "Grizzly"}]
     file = equality_of(storage, rows, [1], file_format=file_format, spec_id=2, partition=(5,), sort_order_id=4)
     assert (file.content, file.equality_ids, file.sort_order_id) == (FileContent.EQUALITY_DELETES, (1,), 4)
@@ -388,7 +391,7 @@ def test_columns_that_cannot_be_compared_are_not_written(storage, ids, reason):
     assert not storage.files
 
 
-def test_equality_deletes_of_no_row_or_of_other_columns_are_not_written(storage):
+def test_empty_or_mismatched_equality_deletes_are_a_bug(storage):
     with pytest.raises(IcekeepBug, match="without rows"):
         equality_of(storage, [], [1])
     with pytest.raises(IcekeepBug, match="the schema has"):
@@ -406,7 +409,7 @@ def test_keys_below_structs_and_of_floats_come_back(storage, file_format):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_keys_are_read_in_promoted_types_and_with_initial_defaults(storage, file_format):
+def test_delete_keys_are_promoted_and_defaulted(storage, file_format):
     old = schema_of(column(1, "n", INT))
     file = equality_of(storage, [{"n": 7}], [1], old, file_format)
     added = NestedField(field_id=2, name="added", type=STRING, initial_default="x")
@@ -479,7 +482,7 @@ def test_a_second_value_of_one_key_is_not_counted_twice():
     assert cache.held_bytes == 6
 
 
-def test_a_full_cache_is_not_looked_through_for_each_file_that_asks():
+def test_full_cache_is_not_scanned_per_file():
     """20,000 small delete files cost 20,000 looks each."""
 
     class Counted(str):
@@ -576,7 +579,7 @@ class Lake:
 @pytest.mark.slow
 @for_each("way", ["scanned", "compacted", "converted"])
 @for_each("kind", ["position", "equality"])
-def test_an_avro_delete_file_that_was_cut_between_two_blocks_is_invalid(kind, way):
+def test_truncated_avro_delete_file_is_invalid(kind, way):
     """It reads as a whole, shorter file."""
     lake = Lake()
     delete = lake.deletes(kind, "AVRO")
@@ -617,7 +620,7 @@ def test_a_position_delete_file_is_counted_however_it_is_read(file_format):
 
 @for_each("way", ["scanned", "compacted", "converted"])
 @for_each("file_format", FORMATS)
-def test_an_equality_delete_file_without_a_column_that_it_deletes_by_is_invalid(file_format, way):
+def test_equality_delete_file_missing_a_column_is_invalid(file_format, way):
     """Read as nulls, it would delete every row whose kind is null."""
     lake = Lake()
     id_only = schema_of(SCHEMA.fields[0])
@@ -651,7 +654,7 @@ def test_a_row_group_whose_upper_bound_was_cut_is_read():
     assert reader.parts_that_may_hold(column_id, "s3://b/c-lp", None) == [2]
 
 
-def test_row_groups_are_chosen_by_the_field_id_of_the_path_column():
+def test_row_groups_are_chosen_by_path_field_id():
     """Whatever the column is called."""
     storage = MemoryStorage()
     path, position = arrow_schema(POSITIONS)

@@ -127,7 +127,8 @@ def test_a_file_of_a_partition_that_is_for_one_data_file_says_so(storage):
     assert file.referenced_data_file == "b"
 
 
-def test_rows_of_data_files_that_are_not_live_or_too_new_are_dropped_and_said(storage):
+def test_rows_of_removed_or_newer_files_are_dropped(storage):
+    """Rows of data files that are gone, or newer than the delete, are dropped and reported."""
     sources = source(storage, [("a", 1), ("gone", 1), ("gone", 2)], 5), source(storage, [("a", 2), ("b", 1)], 7)
     live = {"a": LiveFile(6), "b": LiveFile(7)}
     outcome = rewrite_deletes(task(*sources, live=live), storage)
@@ -160,7 +161,7 @@ def test_a_task_takes_the_rows_of_its_paths(storage):
     assert [set(outcome.named) for outcome in taken] == [{path_digest(path)} for path in "abc"]
 
 
-def test_vectors_hold_all_positions_of_their_data_files_in_one_puffin_file(storage):
+def test_vectors_hold_all_positions_in_one_puffin_file(storage):
     sources = source(storage, [("a", 1), ("b", 2)]), source(storage, [("a", 5), ("b", 2), ("c", 9)])
     live = {"a": LiveFile(1), "b": LiveFile(1), "c": LiveFile(1, has_vector=True)}
     outcome = rewrite_deletes(task(*sources, live=live, makes_vectors=True), storage)
@@ -203,7 +204,7 @@ def test_values_are_kept_once_and_go_before_the_bare_position(storage):
     assert [file.referenced_data_file for file in by_file.files] == ["a", "a", "b"]
 
 
-def test_a_damaged_or_missing_file_fails_the_task_and_leaves_none(storage):
+def test_unreadable_input_fails_task_and_leaves_no_files(storage):
     some = source(storage, [("a", 1)]), source(storage, [("b", 1)])
     whole = task(*some)
     location = some[1].file.file_path
@@ -243,7 +244,7 @@ PAIRS = st.lists(st.tuples(st.sampled_from("abcdx"), st.integers(0, 9)), min_siz
     st.sampled_from(["file", "partition"]),
     st.sampled_from([1, 3, 65_536]),
 )
-def test_what_is_deleted_in_each_data_file_stays_deleted_and_nothing_else(some, data, makes_vectors, granularity, rows):
+def test_rewrite_deletes_exactly_the_same_rows(some, data, makes_vectors, granularity, rows):
     storage = MemoryStorage()
     sources = [source(storage, pairs, number) for pairs, number in some]
     live = {path: LiveFile(number, has_vector) for path, (number, has_vector) in data.items()}
@@ -272,7 +273,7 @@ def test_what_is_deleted_in_each_data_file_stays_deleted_and_nothing_else(some, 
 
 
 @pytest.mark.slow
-def test_a_task_of_a_range_of_paths_reads_the_row_groups_of_its_range(storage):
+def test_range_task_reads_only_its_row_groups(storage):
     """N ranges read every delete file N times."""
     paths = [f"memory://lake/{n:03d}-{'x' * 200}" for n in range(100)]
     numbers = np.random.default_rng(5).integers(0, 2**40, 100 * 500)
@@ -405,7 +406,7 @@ def test_positions_are_those_of_the_rows_that_equal_a_delete(files, deletes, dat
         assert table.positions(pieces) == expected
 
 
-def test_columns_that_were_dropped_or_promoted_and_those_that_came_later_are_compared():
+def test_conversion_compares_dropped_promoted_added_columns():
     table = Table()
     older = replace(schema_of(column(1, "id", LONG), column(2, "ratio", FLOAT), column(3, "kind", STRING)), schema_id=0)
     added = NestedField(field_id=4, name="origin", type=STRING, initial_default="here")
@@ -574,7 +575,8 @@ def test_each_data_file_gets_a_position_delete_file_of_its_own():
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_data_file_without_such_a_row_gets_no_delete_file_and_is_converted_all_the_same(version):
+def test_file_without_matching_rows_gets_no_delete_file(version):
+    """A data file without a matching row gets no delete file, and still counts as converted."""
     share = Share(version)
     share.data()
     b = share.data(rows=4)
@@ -585,7 +587,7 @@ def test_a_data_file_without_such_a_row_gets_no_delete_file_and_is_converted_all
     assert (len(outcome.data_files), len(outcome.named), len(outcome.added)) == (2, 1, 1)
 
 
-def test_one_delete_file_is_for_a_partition_where_that_is_asked_for():
+def test_partition_granularity_makes_one_delete_file():
     share = Share(spec=BY_KIND)
     a, b, c = (share.data(partition=(kind,)) for kind in "xxy")
     share.equality(3, 7)
@@ -616,7 +618,7 @@ def test_position_delete_files_have_the_format_that_is_asked_for(file_format):
     assert (outcome.added[0].file_format, found(share, outcome)) == (file_format, {file.file_path: [3]})
 
 
-def test_positions_that_are_deleted_already_are_written_again_in_version_2():
+def test_v2_rewrites_already_deleted_positions():
     """Nothing rests on other deletes, which may go."""
     share = Share()
     file = share.data()
@@ -642,7 +644,8 @@ def test_a_vector_has_all_positions_that_are_deleted():
     assert outcome.positions_count == 4
 
 
-def test_a_vector_that_has_all_of_them_is_not_written_anew_and_must_stay():
+def test_complete_vector_is_kept_and_must_stay():
+    """A vector that already has all positions is not rewritten, and must still be live at the commit."""
     share = Share(3)
     a, b = share.data(), share.data()
     share.equality(3, 4)

@@ -193,7 +193,8 @@ def test_encrypted_files_cannot_be_moved(plaintext_footer, reason):
     assert LOCATION in error.value.message
 
 
-def test_fields_that_are_not_known_cannot_be_moved_since_they_may_name_places():
+def test_footer_with_unknown_fields_is_not_movable():
+    """An unknown field may hold an offset, which would be wrong in another file."""
     data = parquet_bytes(some_rows(9))
     footer = footer_of(data).data
     # A field 19 of one bit at the end of the footer, as a later version of the format may have.
@@ -212,7 +213,8 @@ FOOTER_START = len(WHOLE) - 8 - int.from_bytes(WHOLE[-8:-4], "little")
 
 @cases(400)
 @given(st.lists(st.tuples(st.integers(FOOTER_START, len(WHOLE) - 9), st.integers(0, 255)), min_size=1, max_size=4))
-def test_a_damaged_footer_is_an_error_of_one_line_or_describes_what_lies_in_the_file(changes):
+def test_damaged_footer_is_a_clean_error_or_consistent(changes):
+    """Changed bytes give a one-line error, or a footer that describes ranges within the file."""
     data = bytearray(WHOLE)
     for position, byte in changes:
         data[position] = byte
@@ -372,7 +374,7 @@ def test_numbers_are_zigzag_varints_as_the_protocol_says():
 
 
 @given(st.dictionaries(st.integers(1, 32767), LONGS, min_size=1))
-def test_fields_are_found_by_their_ids_however_far_apart_these_are(numbers):
+def test_fields_with_distant_ids_are_found(numbers):
     data = struct_bytes([(id_, I64, encode_long(numbers[id_])) for id_ in sorted(numbers)])
     struct = Struct(data)
     assert struct.spans.keys() == set(numbers)
@@ -467,7 +469,7 @@ def test_any_bytes_are_a_struct_or_damaged(data):
         pass
 
 
-def test_lists_of_numbers_bytes_and_truth_values_are_read_as_they_were_written():
+def test_lists_of_scalars_round_trip():
     data = struct_bytes(
         [
             (1, thrift.LIST, thrift.list_bytes(thrift.I64, [encode_long(n) for n in range(-9, 9)])),

@@ -83,7 +83,7 @@ def pages_of(*pages, rows, physical_type="INT64", has_nulls=False):
     )
 
 
-def test_pages_lie_one_behind_the_other_and_have_their_heads_with_them():
+def test_pages_are_contiguous_with_their_headers():
     first, second = old_page(EIGHT * 2, 2), old_page(EIGHT * 3, 3)
     found = pages_of(first, second, rows=5)
     assert found.pages == ((4, 4 + len(first), 2), (4 + len(first), 4 + len(first) + len(second), 3))
@@ -119,7 +119,7 @@ MOVABLE = {
 
 @for_each("physical_type", sorted(TYPES))
 @for_each("encoding", range(11))
-def test_only_pages_that_need_nothing_else_of_their_chunk_are_moved(encoding, physical_type):
+def test_only_self_contained_pages_are_movable(encoding, physical_type):
     for page in (old_page(EIGHT, 2, encoding), new_page(EIGHT, 2, encoding=encoding)):
         if physical_type in MOVABLE.get(encoding, ()):
             found = pages_of(page, rows=2, physical_type=physical_type, has_nulls=True)
@@ -163,7 +163,7 @@ def test_a_page_of_version_2_has_a_value_a_row():
             pages_of(new_page(EIGHT * 3, 3, **wrong), rows=3, has_nulls=True)
 
 
-def test_levels_are_there_for_a_column_with_nulls_alone_and_within_the_page():
+def test_levels_require_nulls_and_fit_the_page():
     for has_nulls, length in ((False, 1), (True, 99), (True, -1)):
         with pytest.raises(Damaged, match="levels that its column has not"):
             pages_of(new_page(EIGHT, 1, length=length), rows=1, has_nulls=has_nulls)
@@ -185,7 +185,7 @@ def bits(levels):
         st.lists(st.booleans(), min_size=1, max_size=40) | st.tuples(st.integers(1, 60), st.booleans()), min_size=1
     )
 )
-def test_levels_say_the_nulls_that_the_head_says_however_they_are_written(parts):
+def test_definition_levels_must_match_null_count(parts):
     rows, data = [], b""
     for number, part in enumerate(parts):
         if isinstance(part, tuple):
@@ -246,14 +246,15 @@ def options_of(schema, **properties):
 
 
 @pytest.mark.slow
-def test_numbers_whose_nan_would_have_to_be_counted_and_nested_columns_are_never_moved():
+def test_float_boolean_and_nested_columns_never_move():
+    """Moving a page counts no NaN, and nested columns need levels of their own."""
     columns = examiner(EVERY_TYPE).columns
     left_out = {field.name for field in EVERY_TYPE.fields if field.field_id not in columns}
     assert left_out == {"c1_boolean", "c4_float", "c5_double", "point", "numbers", "points", "counts", "deep"}
 
 
 @pytest.mark.slow
-def test_columns_that_are_to_be_encoded_in_some_way_and_those_of_lineage_are_never_moved():
+def test_bloom_filter_and_lineage_columns_never_move():
     schema = replace(SCHEMA, fields=(*SCHEMA.fields, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER))
     assert set(examiner(schema).columns) == ALL
     wanted = {"write.parquet.bloom-filter-enabled.column.s": "true"}
@@ -287,7 +288,7 @@ def test_rows_are_taken_to_need_about_the_memory_that_they_do():
 
 
 @pytest.mark.slow
-def test_a_file_whose_footer_does_not_fit_its_entry_or_itself_gives_nothing():
+def test_inconsistent_footer_yields_no_chunks():
     good = file()
     (group,) = Struct(footer_in(good)).structs(4)
     two_columns = file(schema=schema_of(*SCHEMA.fields[:2]))
@@ -331,13 +332,14 @@ def test_what_comes_behind_a_known_end_is_no_footers():
         ("someone", ALL),
     ],
 )
-def test_files_of_writers_whose_pages_need_the_one_before_give_nothing(writer, found):
+def test_files_of_buggy_delta_writers_yield_no_chunks(writer, found):
     """PARQUET-246."""
     assert ids(with_edits(file(), footer={6: (BINARY, binary_bytes(writer.encode()))})) == found
 
 
 @pytest.mark.slow
-def test_what_files_have_in_common_is_never_taken_from_the_wrong_one():
+def test_shared_schema_knowledge_is_per_file():
+    """What an examiner remembers of one file is never used for a file that differs."""
     other = schema_of(column(2, "n", LONG), column(1, "id", LONG, required=True), column(9, "x", STRING))
     files = [
         file(),
@@ -367,7 +369,7 @@ def test_an_id_that_two_columns_have_is_nobodys():
 
 
 @pytest.mark.slow
-def test_a_column_whose_bounds_are_shorter_than_its_values_is_not_moved():
+def test_bounds_shorter_than_values_block_moving():
     """pyarrow, asked for such statistics of the new file, would end the process."""
     schema = schema_of(column(1, "d", decimal(38, 2)), column(2, "n", LONG))
     data = parquet_bytes(table_of(schema, [{"d": Decimal(n), "n": n} for n in range(30)]), **NO_DICTIONARY)
@@ -380,7 +382,7 @@ def test_a_column_whose_bounds_are_shorter_than_its_values_is_not_moved():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_column_whose_name_is_the_path_of_another_is_left_to_be_decoded(order):
+def test_ambiguous_column_path_is_decoded(order):
     inner = StructType((column(2, "b", LONG),))
     fields = column(1, "a.b", LONG), column(3, "a", inner, required=True), column(4, "c", LONG)
     schema = schema_of(*fields[::order])
@@ -432,7 +434,7 @@ def metadata(**edits):
     ],
     ids=str,
 )
-def test_a_column_of_which_anything_is_not_as_it_must_be_is_left_to_be_decoded(edits):
+def test_column_with_any_oddity_is_decoded(edits):
     assert ids(with_edits(file(), 1, **edits)) == ALL - {2}
 
 
@@ -449,7 +451,8 @@ def test_a_required_column_has_no_nulls():
 
 
 @pytest.mark.slow
-def test_columns_without_statistics_are_moved_where_the_table_wants_none():
+def test_unwanted_statistics_do_not_block_moving():
+    """A column without statistics is moved where the table wants none."""
     data = file(write_statistics=["id"])
     assert ids(data) == {1}
     options = options_of(SCHEMA, **{"write.parquet.stats-enabled.column.s": "false"})
@@ -458,7 +461,7 @@ def test_columns_without_statistics_are_moved_where_the_table_wants_none():
 
 
 @pytest.mark.slow
-def test_bounds_are_those_of_statistics_and_of_pages_those_of_the_column_index():
+def test_bounds_come_from_statistics_and_column_index():
     source = examined(file(max_rows_per_page=10))
     (chunk,) = source.chunks[1]
     number = lambda raw: int.from_bytes(raw, "little", signed=True)  # noqa: E731
@@ -515,7 +518,7 @@ def test_bytes_of_another_length_are_no_value(type_):
             order(type_)(b"\0" * length)
 
 
-def test_statistics_hold_all_chunks_and_no_bounds_where_all_is_null():
+def test_statistics_cover_all_chunks():
     both = Struct(statistics_bytes([chunk([3, None], [-4]), chunk([None]), chunk([300])], LONGS))
     assert (both.value(3), both.binary(6), both.binary(5)) == (2, stored(-4), stored(300))
     nulls = Struct(statistics_bytes([chunk([None, None])], LONGS))
@@ -539,7 +542,7 @@ def test_a_column_index_is_read_as_it_was_put_together(chunks):
     assert order == (1 if all(rises) else 2 if all(falls) else 0)
 
 
-def test_an_index_of_other_pages_or_with_bounds_the_wrong_way_round_is_none():
+def test_mismatched_or_crossed_column_index_is_ignored():
     data = column_index_bytes([chunk([1, 2], [None, None])], LONGS)
     assert pages_of_index(data, [2, 2], LONGS) is not None
     assert pages_of_index(data, [2], LONGS) is None

@@ -90,7 +90,7 @@ def test_no_rows_make_no_file(storage):
     assert storage.files == {}
 
 
-def test_files_end_near_the_target_size_with_row_groups_of_one_size(storage):
+def test_files_and_row_groups_approach_target_sizes(storage):
     options = options_for(target_file_size_bytes=100_000, row_group_size_bytes=30_000)
     tables = [scrambled(3_000, start) for start in range(0, 60_000, 3_000)]
     files = write_files(storage, NUMBERS, tables, options)
@@ -141,7 +141,7 @@ def random_rows(row_count, text):
 
 @pytest.mark.parametrize("text", ["", "x" * 200])
 @pytest.mark.parametrize("table_rows", [50_000, 2_000_000])
-def test_a_row_group_is_as_large_in_the_file_as_the_property_says(storage, text, table_rows):
+def test_row_group_size_property_is_size_in_file(storage, text, table_rows):
     """Whatever it takes in memory, however many rows it has, and the first one, too."""
     size_bytes = 6 * 2**20
     rows = random_rows(2_000_000, text)
@@ -363,7 +363,7 @@ def test_files_carry_statistics_a_page_index_and_no_arrow_schema(storage):
     assert metadata.format_version == "2.6"
 
 
-def test_row_groups_are_read_one_at_a_time_in_the_order_asked_for(storage):
+def test_row_groups_are_read_in_requested_order(storage):
     (file,) = write_files(
         storage, NUMBERS, [scrambled(1), scrambled(2, 1), scrambled(3, 3)], options_for(row_group_size_bytes=1)
     )
@@ -373,7 +373,7 @@ def test_row_groups_are_read_one_at_a_time_in_the_order_asked_for(storage):
     assert [t.to_pylist() for t in some] == [everything[4].to_pylist(), everything[0].to_pylist()]
 
 
-def test_reading_projects_by_field_id_and_reads_only_what_is_needed(storage):
+def test_reading_projects_by_field_id(storage):
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
     schema = schema_of(column(3, "new", INT), column(2, "word", STRING), column(4, "kind", STRING))
     (table,) = read_tables(storage, file.file_path, schema, constants={4: "k"})
@@ -504,7 +504,8 @@ def test_a_small_file_is_read_at_once():
     assert [table.num_rows for table in tables] == [50, 50]
 
 
-def test_a_row_group_of_a_file_that_is_far_away_is_read_at_once_and_nothing_that_is_not_asked_for():
+def test_remote_row_group_takes_one_read():
+    """One request fetches the wanted columns of a row group, and nothing else."""
     schema, data = wide_file(40_000)
     names, read = [field.name for field in schema.fields], []
     reader = ParquetReader(Counting(data, read))

@@ -119,7 +119,7 @@ ENABLED = "write__parquet__bloom_filter_enabled__column__"
 FPP, NDV = "write__parquet__bloom_filter_fpp__column__", "write__parquet__bloom_filter_ndv__column__"
 
 
-def test_files_have_bloom_filters_of_the_columns_that_ask_for_one_nested_ones_too():
+def test_bloom_filters_are_written_where_requested():
     asked = [f"{ENABLED}{name}" for name in ("id", "point__x", "tags__element", "counts__key", "gone")]
     metadata, _ = written(**dict.fromkeys(asked, "true"), **{f"{ENABLED}word": "false"})
     assert set(filters(metadata)) == {"id", "point.x", "tags.list.element", "counts.key_value.key"}
@@ -140,7 +140,7 @@ def needed_bytes(ndv, fpp):
 
 
 @for_each(("distinct", "fpp"), [(100, "0.1"), (100, "0.001"), (20_000, "0.1"), (20_000, "0.001")])
-def test_a_filter_is_as_large_as_the_distinct_values_and_the_share_of_errors_ask_for(distinct, fpp):
+def test_bloom_filter_size_follows_ndv_and_fpp(distinct, fpp):
     least = needed_bytes(distinct, float(fpp))
     # A power of two, folded no further than it may, and the filter's header.
     assert least * 0.9 <= filter_bytes(distinct, **{f"{FPP}id": fpp}) <= 2 * least + 64
@@ -172,7 +172,7 @@ def test_truth_values_have_no_filter_and_dictionaries_have_one():
     assert set(filters(metadata)) == {"word", "key"}
 
 
-def test_a_column_without_statistics_has_no_bounds_and_the_others_have():
+def test_column_without_statistics_has_no_bounds():
     metadata, file = written(write__parquet__stats_enabled__column__id="false")
     statistics = {path: chunk.statistics for path, chunk in chunks(metadata).items()}
     assert [path for path, found in statistics.items() if found is None or not found.has_min_max] == ["id"]
@@ -180,7 +180,7 @@ def test_a_column_without_statistics_has_no_bounds_and_the_others_have():
     assert {2, 11} <= set(file.lower_bounds)
 
 
-def test_properties_say_which_columns_have_a_dictionary_before_the_data_does():
+def test_dictionary_properties_override_the_data():
     prefix = "write__parquet__dict_encoding_enabled__column__"
     with_one = lambda metadata: {p for p, chunk in chunks(metadata).items() if chunk.has_dictionary_page}  # noqa: E731
     assert {"word", "point.y"} <= with_one(written()[0])
@@ -191,7 +191,7 @@ def test_properties_say_which_columns_have_a_dictionary_before_the_data_does():
     assert with_one(written(**{"parquet__enable__dictionary": "false", f"{prefix}id": "true"})[0]) == {"id"}
 
 
-def test_strings_that_came_as_a_dictionary_are_written_plain_where_the_table_wants_none():
+def test_dictionary_input_is_plain_if_disabled():
     kept = pa.table(
         {"word": pa.array(["a", "b"] * 50).dictionary_encode()}, schema=pa.schema([("word", KEPT_DICTIONARY)])
     )
@@ -201,7 +201,7 @@ def test_strings_that_came_as_a_dictionary_are_written_plain_where_the_table_wan
 
 
 @pytest.mark.parametrize(("version", "encoding"), [("v1", "PLAIN_DICTIONARY"), ("v2", "RLE_DICTIONARY")])
-def test_pages_are_of_the_version_and_length_that_the_table_asks_for(version, encoding):
+def test_page_version_and_row_limit_are_applied(version, encoding):
     few = {"write__parquet__page_row_limit": "100", "write__parquet__page_version": version}
     many = {"write__parquet__page_version": version}
     sizes = [chunks(written(**properties)[0])["id"].total_uncompressed_size for properties in (few, many)]
@@ -209,7 +209,7 @@ def test_pages_are_of_the_version_and_length_that_the_table_asks_for(version, en
     assert sizes[0] > sizes[1] + 9 * 10
 
 
-def test_the_same_rows_are_looked_at_however_many_pieces_a_column_is_in() -> None:
+def test_repetition_sample_ignores_chunking() -> None:
     # Every sixth row is looked at, and only these repeat.
     numbers = np.arange(100_000)
     whole = pa.table({"a": np.where(numbers % 6, numbers, -1), "b": numbers})
@@ -356,7 +356,7 @@ def test_nan_is_counted_and_bounds_nothing():
     assert bounds_of(DOUBLE, [math.nan, 1.5], row_group_rows=1) == (None, None)
 
 
-def test_nan_that_another_writer_put_into_the_statistics_bounds_nothing():
+def test_nan_in_foreign_statistics_gives_no_bounds():
     data = parquet_bytes(table_of(one(DOUBLE), [{"c": 12345.678}]), compression="none")
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     footer = data[start:].replace(struct.pack("<d", 12345.678), struct.pack("<d", math.nan))
@@ -385,7 +385,7 @@ def test_fields_of_structs_have_bounds():
     assert metrics.null_value_counts == {2: 1, 4: 2}
 
 
-def test_values_from_before_a_promotion_are_bounds_of_the_new_type():
+def test_bounds_of_promoted_columns_use_the_new_type():
     before = schema_of(column(1, "i", INT), column(2, "f", FLOAT), column(3, "d", decimal(9, 2)))
     after = schema_of(column(1, "i", LONG), column(2, "f", DOUBLE), column(3, "d", decimal(20, 2)))
     metadata = parquet_file(table_of(before, [{"i": 7, "f": 0.5, "d": Decimal("1.25")}])).metadata
@@ -394,7 +394,7 @@ def test_values_from_before_a_promotion_are_bounds_of_the_new_type():
     assert [len(bounds[i]) for i in (1, 2)] == [8, 8]
 
 
-def test_columns_that_the_schema_does_not_know_or_holds_otherwise_are_no_trap():
+def test_metrics_ignore_unknown_or_retyped_columns():
     metadata = parquet_file(
         table_of(schema_of(column(1, "a", INT), column(2, "b", STRING)), [{"a": 1, "b": "x"}])
     ).metadata

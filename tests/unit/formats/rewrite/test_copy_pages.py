@@ -81,7 +81,8 @@ def check_same(storage, pieces, schema, **facts):
     return files, moved
 
 
-def test_columns_without_a_dictionary_are_moved_and_the_file_is_as_if_it_were_encoded(storage):
+def test_plain_columns_are_moved_and_file_equals_encoded(storage):
+    """Columns without a dictionary are moved, and the file is described as if it were encoded."""
     pieces = put_parts(storage, [100, 1, 250], max_rows_per_page=40)
     (file,), moved = check_same(storage, pieces, FLAT)
     assert moved == SPLICEABLE
@@ -160,7 +161,7 @@ def test_encodings_without_a_dictionary_are_moved_side_by_side(storage):
     assert check_same(storage, pieces, FLAT)[1] == SPLICEABLE
 
 
-def test_a_column_that_is_required_in_one_of_schema_and_file_is_encoded(storage):
+def test_column_with_other_nullability_is_encoded(storage):
     optional = replace(FLAT, fields=(replace(FLAT.fields[0], required=False), *FLAT.fields[1:]))
     pieces = put_parts(storage, [100])
     assert check_same(storage, pieces, optional)[1] == SPLICEABLE - {1}
@@ -186,7 +187,7 @@ def test_a_column_that_a_file_lacks_is_encoded(storage):
     assert check_same(storage, pieces, more)[1] == {1, 2}
 
 
-def test_columns_that_are_to_have_a_bloom_filter_or_a_dictionary_are_encoded(storage):
+def test_columns_with_wanted_bloom_filter_are_encoded(storage):
     properties = {
         "write.parquet.bloom-filter-enabled.column.s": "true",
         "write.parquet.stats-enabled.column.day": "false",
@@ -199,12 +200,12 @@ def test_columns_that_are_to_have_a_bloom_filter_or_a_dictionary_are_encoded(sto
     assert not group.column(3).has_column_index
 
 
-def test_columns_without_statistics_are_encoded_so_that_their_bounds_are_known(storage):
+def test_columns_without_statistics_are_encoded(storage):
     pieces = put_parts(storage, [100, 20], write_statistics=["id", "s"])
     assert check_same(storage, pieces, FLAT)[1] == {1, 3}
 
 
-def test_pages_without_a_column_index_are_moved_and_the_new_chunk_has_none(storage):
+def test_pages_without_column_index_are_moved(storage):
     pieces = put_parts(storage, [100, 20], write_page_index=False, max_rows_per_page=30)
     (file,), moved = check_same(storage, pieces, FLAT)
     assert moved == SPLICEABLE
@@ -212,7 +213,7 @@ def test_pages_without_a_column_index_are_moved_and_the_new_chunk_has_none(stora
     assert (chunk.has_column_index, chunk.has_offset_index) == (False, True)
 
 
-def test_a_chunk_of_one_page_has_a_column_index_from_its_statistics(storage):
+def test_single_page_chunk_gets_column_index(storage):
     pieces = put_parts(storage, [100, 20], write_page_index=False)
     (file,), _ = check_same(storage, pieces, FLAT)
     chunk = pq.ParquetFile(io.BytesIO(storage.read(file.file_path))).metadata.row_group(0).column(0)
@@ -250,7 +251,8 @@ def test_empty_files_and_empty_row_groups_add_nothing(storage):
     assert spliced(storage, put_parts(storage, [0]), FLAT, "memory:/none")[0] == ()
 
 
-def test_it_is_not_done_where_little_would_be_moved_or_rows_do_not_stay(storage):
+def test_page_moving_is_skipped_where_it_cannot_pay(storage):
+    """Splits, deletes, other formats, large files and few movable bytes are left to the decoder."""
     few = put_parts(storage, [100, 20])
     assert rewrite_by_pages(task_for(few, FLAT), storage) is None
     with without_floors():
@@ -280,7 +282,7 @@ def texts(start, count):
     return table_of(schema_of(*FLAT.fields[2:4]), rows)
 
 
-def test_a_footer_that_counts_its_pages_wrongly_is_left_to_who_decodes_the_file(storage):
+def test_footer_with_wrong_page_counts_is_decoded(storage):
     schema = schema_of(*FLAT.fields[2:4])
     (good,) = put_parts(storage, [3000], schema, texts)
     assert rewrite_by_pages(task_for([good], schema), storage) is not None
@@ -327,7 +329,7 @@ def test_a_page_whose_checksum_is_wrong_is_an_error(storage):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_damaged_heads_and_indexes_are_refused_or_decoded_but_never_make_other_rows(version):
+def test_damaged_pages_never_yield_other_rows(version):
     """Bits of page heads and indexes change at random; checksums protect what pages hold."""
     storage = MemoryStorage()
     (piece,) = put_parts(storage, [200], data_page_version=version, max_rows_per_page=60)
@@ -363,7 +365,7 @@ def test_damaged_heads_and_indexes_are_refused_or_decoded_but_never_make_other_r
 
 
 @pytest.mark.slow
-def test_whatever_a_footer_says_a_file_is_examined_without_an_error(storage):
+def test_any_damaged_footer_is_examined_without_error(storage):
     (piece,) = put_parts(storage, [200], max_rows_per_page=60)
     good = storage.read(piece.location)
     examiner = PageExaminer(FLAT, ParquetOptions(), pq.ParquetFile(io.BytesIO(good)))
@@ -401,7 +403,7 @@ OPTIONS = st.fixed_dictionaries(
     st.sampled_from([1, 5_000, 2**29]),
     st.sampled_from([1, 2**27]),
 )
-def test_any_files_are_spliced_into_the_rows_and_metrics_of_an_encoded_rewrite(parts, target, row_group_bytes):
+def test_spliced_files_equal_an_encoded_rewrite(parts, target, row_group_bytes):
     storage = MemoryStorage()
     pieces = [
         piece_of(storage, f"memory:/old/{n}.parquet", parquet_bytes(table_of(EVERY_TYPE, data), **options))
@@ -489,7 +491,7 @@ def parts():
 
 
 @pytest.mark.parametrize("moved", [{1, 2, 3}, {2}, {1, 3}])
-def test_columns_stand_in_the_order_of_the_schema_whether_they_are_moved_or_encoded(parts, moved):
+def test_columns_keep_schema_order(parts, moved):
     parts.add(0, [30, 50], moved)
     data, metrics = parts.finished()
     file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
@@ -525,7 +527,7 @@ def test_what_the_footer_and_the_indexes_say_is_so(parts):
     assert check_file(parts.storage, DataFile(**facts, **asdict(metrics))) > 10
 
 
-def test_bloom_filters_come_behind_the_row_group_that_they_are_of(parts):
+def test_bloom_filters_follow_their_row_group(parts):
     wanted = {"bloom_filter_options": {name: {"ndv": 100, "fpp": 0.01} for name in ("n", "s")}}
     ends = []
     for first in (0, 60):
@@ -550,7 +552,7 @@ def bloom_filter(data, chunk):
     return data[chunk.bloom_filter_offset :][: chunk.bloom_filter_length]
 
 
-def test_pages_that_are_moved_have_the_rows_of_the_columns_that_are_encoded(parts):
+def test_row_counts_of_moved_and_encoded_columns_must_match(parts):
     source = parquet_bytes(numbered_rows(0, 30), **PLAIN)
     data, footer = parts.encoded(numbered_rows(0, 31), {1}, "one-more")
     with pytest.raises(IcekeepBug, match="has 31 rows, a column has 30"):
@@ -564,7 +566,7 @@ def test_a_row_group_has_every_column_once(parts):
         parts.file.add(data, footer, {1: parts.chunks(source, 1)}, {})
 
 
-def test_columns_whose_bounds_are_not_known_have_no_statistics_and_no_column_index(parts):
+def test_unknown_bounds_leave_out_statistics(parts):
     source = parquet_bytes(numbered_rows(0, 30), **PLAIN)
     ((data, chunk),) = parts.chunks(source, 2)
     encoded, footer = parts.encoded(numbered_rows(0, 30), {2}, "encoded")

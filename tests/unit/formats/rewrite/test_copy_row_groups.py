@@ -72,7 +72,7 @@ def storage():
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ALL_FORMS)
 @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "lz4", "zstd"])
-def test_a_stitched_file_has_the_rows_and_statistics_of_its_parts(storage, codec, form):
+def test_stitched_file_keeps_rows_and_statistics(storage, codec, form):
     files = some_files(storage, compression=codec, **ALL_FORMS[form])
     file = stitched(storage, files, SCHEMA, compression=codec)
     assert read_stored(storage, file).equals(rows_of(storage, files))
@@ -231,7 +231,7 @@ def test_any_rows_cut_anywhere_are_the_same_put_together(parts, row_group_rows, 
 
 @pytest.mark.slow
 @pytest.mark.server
-def test_files_in_an_object_store_are_stitched_with_a_few_large_reads():
+def test_stitching_in_object_store_takes_few_reads():
     server = ObjectStore()
     try:
         storage = ObjectStorage(server.properties(), SYSTEM)
@@ -282,7 +282,7 @@ def test_files_whose_rows_would_lose_their_ids_are_not_stitched(storage):
 
 
 @pytest.mark.slow
-def test_no_more_row_groups_than_can_be_numbered_are_put_together(storage, monkeypatch):
+def test_row_group_and_footer_limits_are_enforced(storage, monkeypatch):
     files = some_files(storage, 2)
     monkeypatch.setattr(stitching, "MAX_ROW_GROUPS", 5)
     with pytest.raises(UnsupportedError, match="6 row groups cannot be put into one file, only 5"):
@@ -373,7 +373,7 @@ def index_range():
 @pytest.mark.slow
 @cases(200)
 @given(st.lists(st.tuples(st.integers(*index_range()), st.integers(0, 255)), min_size=1, max_size=3), st.booleans())
-def test_damaged_pages_or_indexes_are_an_error_of_one_line_or_a_file_that_can_be_read(changes, first_bytes):
+def test_damaged_pages_give_clean_error_or_readable_file(changes, first_bytes):
     data = bytearray(INDEXED_FILE)
     for position, byte in changes:
         data[position - index_range()[0] if first_bytes else min(position, index_range()[1] - 1)] = byte
@@ -398,7 +398,7 @@ FOOTER_RANGE = (len(INDEXED_FILE) - 8 - int.from_bytes(INDEXED_FILE[-8:-4], "lit
 @pytest.mark.slow
 @cases(300)
 @given(st.lists(st.tuples(st.integers(*FOOTER_RANGE), st.integers(0, 255)), min_size=1, max_size=3))
-def test_a_damaged_footer_is_never_stitched_to_a_file_that_cannot_be_read(changes):
+def test_damaged_footer_never_yields_unreadable_file(changes):
     data = bytearray(INDEXED_FILE)
     for position, byte in changes:
         data[position] = byte
@@ -447,13 +447,14 @@ def test_what_is_known_without_the_footer_costs_no_read(storage, facts, reason):
     assert not hooked.fired
 
 
-def test_a_location_that_no_storage_serves_is_not_taken_for_a_file_that_cannot_be_stitched(storage):
+def test_unserved_location_is_an_error_not_a_refusal(storage):
+    """A location that no storage serves is not reported as a file that cannot be stitched."""
     (file,) = some_files(storage, 1)
     with pytest.raises(UnsupportedError, match="is not in memory"):
         answer_for(storage, file, rules_for(SCHEMA), location="ftp://elsewhere/f.parquet")
 
 
-def test_nothing_is_stitched_in_a_table_that_writes_another_format(storage):
+def test_nothing_is_stitched_in_a_non_parquet_table(storage):
     (file,) = some_files(storage, 1)
     rules = stitching.StitchRules(schema=SCHEMA, options=WriteOptions(encoding=OrcOptions()))
     assert reason_for(storage, file, rules) == "the format is not Parquet"
@@ -550,7 +551,7 @@ def test_rows_keep_their_lineage(storage, ids, numbers, facts, stitchable):
     assert isinstance(answer, Stitchable) if stitchable else answer == NotStitchable("its rows inherit their row ids")
 
 
-def test_stored_lineage_does_not_come_back_where_the_entry_has_no_row_id(storage):
+def test_stored_lineage_needs_a_row_id_in_the_entry(storage):
     """Such rows are read as rows without ids, and would have these again in a file with a first row id."""
     file = put_table(storage, "memory:/t/f", with_lineage([5, 6, 7], [1, 1, 2]))
     reason = "it stores row ids that its manifest does not know of"
@@ -581,7 +582,8 @@ def noted(table, note):
     return out.getvalue()
 
 
-def test_only_files_that_say_the_same_once_for_all_row_groups_have_one_key(storage):
+def test_key_covers_all_file_level_facts(storage):
+    """Files with equal keys can be stitched together; any other difference gives another key."""
     table = some_rows(0, 50, PLAIN)
     plain = parquet_bytes(table, compression="zstd")
     required = table.cast(pa.schema([f.with_nullable(f.name != "s") for f in table.schema]))
@@ -666,7 +668,7 @@ def test_a_count_that_one_file_does_not_tell_is_not_known():
     assert metrics.column_sizes is None
 
 
-def test_bounds_are_the_least_and_the_greatest_by_the_order_of_the_type():
+def test_combined_bounds_use_type_order():
     metrics = together(
         entry(lower_bounds={1: -1, 2: "a\uffff", 4: b"\x7f"}, upper_bounds={1: 2, 2: "a\uffff", 4: b"\x7f"}),
         entry(lower_bounds={1: 256, 2: "a\U00010000", 4: b"\x80"}, upper_bounds={1: 256, 2: "a\U00010000", 4: b"\x80"}),
@@ -684,7 +686,7 @@ def test_a_bound_that_one_file_does_not_tell_is_not_known():
     assert bounds(metrics, 1) == (0, None)
 
 
-def test_crossed_bounds_of_one_file_are_not_hidden_in_those_of_all():
+def test_crossed_bounds_give_no_combined_bounds():
     right = entry(lower_bounds={1: 5, 2: "m"}, upper_bounds={1: 6, 2: "n"})
     crossed = entry(lower_bounds={1: 10, 2: "a"}, upper_bounds={1: 1, 2: "z"})
     for files in ((right, crossed), (crossed, right), (crossed, entry(lower_bounds={1: 2}))):
@@ -719,13 +721,13 @@ def test_bounds_of_a_type_without_order_are_left_out():
     assert not metrics.upper_bounds
 
 
-def test_both_zeros_lie_between_the_bounds_whichever_the_files_have():
+def test_combined_bounds_include_both_zeros():
     metrics = together(entry(lower_bounds={3: 0.0}, upper_bounds={3: -0.0}))
     assert math.copysign(1, bounds(metrics, 3)[0]) == -1
     assert math.copysign(1, bounds(metrics, 3)[1]) == 1
 
 
-def test_what_the_table_keeps_no_more_is_dropped_and_bounds_are_cut():
+def test_combined_metrics_follow_metrics_modes():
     full = entry(
         column_sizes={1: 5, 2: 5, 3: 5}, value_counts={1: 10, 2: 10, 3: 10}, null_value_counts={1: 0, 2: 0, 3: 0},
         lower_bounds={1: 1, 2: "abcdef", 3: 1.0}, upper_bounds={1: 2, 2: "abcdef", 3: 2.0},

@@ -147,7 +147,7 @@ READING = {"in order": "hash_of_files", "pages moved": "PageProof.check", "range
 
 
 @pytest.mark.parametrize("way", READING)
-def test_new_files_are_not_left_behind_where_the_store_fails_while_they_are_proved(storage, tables, monkeypatch, way):
+def test_new_files_are_removed_if_store_fails_in_proof(storage, tables, monkeypatch, way):
     """What is left is evidence of a difference; of a store that is away it is an orphan."""
     do, facts = WAYS[way]
     task, before = told(storage, tables, **facts), set(storage.files)
@@ -211,7 +211,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_moved_pages_of_which_something_else_is_said_are_left_as_evidence(storage, monkeypatch, fault):
+def test_wrong_page_metadata_is_refused_and_kept(storage, monkeypatch, fault):
     """All rows can be read; who looks for some by bounds or indexes finds others, or none."""
     name, wrongly = FAULTS[fault]
     options = {"compression": "zstd", "use_dictionary": False, "write_page_index": True, "max_rows_per_page": 20}
@@ -229,7 +229,7 @@ def test_moved_pages_of_which_something_else_is_said_are_left_as_evidence(storag
     assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) == 1
 
 
-def test_every_changed_byte_of_a_spliced_file_that_reading_shows_is_refused(storage, tables):
+def test_visible_changed_byte_of_spliced_file_is_refused(storage, tables):
     """Proved as it was written, then one byte after the other is changed and it is proved again."""
     proofs, check = [], PageProof.check
 
@@ -316,7 +316,7 @@ def is_refused(read, storage, file, schema):
 
 
 @pytest.mark.slow
-def test_every_fault_in_a_written_file_is_caught_and_no_file_that_is_right_accused():
+def test_every_file_fault_is_caught_without_false_alarm():
     missed, accused, checked = [], [], 0
     for number, (name, schema, rows, changed) in enumerate(cases()):
         read = hash_of(table_of(schema, rows), schema)
@@ -357,14 +357,14 @@ def test_many_row_groups_read_in_batches_are_the_same(storage, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_file_without_as_many_rows_as_its_entry_says_is_refused(file_format):
+def test_wrong_row_count_of_new_file_is_refused(file_format):
     storage, file = written(table_of(WORDS, [{"n": 1, "s": "a"}] * 3), WORDS, file_format)
     with pytest.raises(IcekeepBug, match=f"3 rows where 4 were written.*{file.file_path}"):
         hash_of_files([replace(file, record_count=4)], WORDS, storage)
 
 
 @pytest.mark.slow
-def test_a_file_that_is_damaged_lost_or_lacks_a_required_column_is_refused(storage):
+def test_damaged_missing_or_mismatched_file_is_refused(storage):
     table = table_of(WORDS, [{"n": n, "s": "a"} for n in range(100)])
     (file,) = write_files(storage, WORDS, [table])
     needed = schema_of(*WORDS.fields, column(3, "needed", INT, required=True))
@@ -400,7 +400,7 @@ def test_the_error_says_what_was_found_and_where_the_evidence_is():
 
 
 @pytest.mark.slow
-def test_rows_that_were_moved_as_they_are_are_read_from_the_old_files(storage):
+def test_moved_rows_are_verified_against_old_files(storage):
     tables = [table_of(WORDS, [{"n": n, "s": f"{part}{n}"} for n in range(50)]) for part in "abc"]
     options = {"compression": "zstd", "use_dictionary": False}
     pieces = [piece_of(storage, f"memory:/old/{n}", parquet_bytes(t, **options)) for n, t in enumerate(tables)]
@@ -415,7 +415,7 @@ def test_rows_that_were_moved_as_they_are_are_read_from_the_old_files(storage):
 
 
 @pytest.mark.slow
-def test_row_groups_that_were_stitched_hold_the_rows_of_the_old_files(storage):
+def test_stitched_row_groups_are_verified(storage):
     old = some_files(storage)
     pieces = [
         FilePiece(location=f.file_path, record_count=f.record_count, size_bytes=f.file_size_in_bytes) for f in old
@@ -503,7 +503,7 @@ def test_a_right_copy_has_the_rows_of_its_sources(storage, options):
     assert rows_of_copy(pieces_of(old), new, storage) == RowSum(750)
 
 
-def test_sources_without_rows_and_empty_row_groups_count_for_nothing(storage):
+def test_empty_sources_and_row_groups_are_ignored(storage):
     old = some_files(storage, 2, schema=PLAIN)
     empty = put_table(storage, "memory:/t/empty.parquet", some_rows(0, 0, PLAIN))
     new = stitched(storage, old, PLAIN)
@@ -548,7 +548,7 @@ def test_offset_indexes_that_were_moved_wrongly_are_refused(storage, monkeypatch
     assert is_copy_refused(pieces_of(old), new, storage)
 
 
-def test_other_rows_lost_rows_and_rows_that_are_there_twice_are_refused(storage):
+def test_changed_lost_or_repeated_rows_are_refused(storage):
     old = some_files(storage)
     new = stitched(storage, old, SCHEMA)
     for wrong in (old[:2], old[1:], [old[1], old[0], old[2]], [*old, old[2]], [old[0], old[0], old[2]]):
@@ -558,7 +558,7 @@ def test_other_rows_lost_rows_and_rows_that_are_there_twice_are_refused(storage)
     assert is_copy_refused([replace(counts[0], record_count=251), *counts[1:]], new, storage)
 
 
-def test_another_schema_and_other_words_about_the_file_are_refused(storage):
+def test_changed_schema_or_file_metadata_is_refused(storage):
     rows = some_rows(0, 250, PLAIN)
     old = put_table(storage, "memory:/t/a.parquet", rows)
     renamed = schema_of(PLAIN.fields[0], replace(PLAIN.fields[1], field_id=9))

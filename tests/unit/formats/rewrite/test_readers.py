@@ -96,7 +96,7 @@ def test_duckdb_reads_a_spliced_file_as_its_parts(file, paths):
 
 
 @pytest.mark.slow
-def test_duckdb_finds_the_bloom_filter_of_a_column_that_is_encoded_beside_others(paths, tmp_path):
+def test_duckdb_uses_bloom_filter_of_spliced_file(paths, tmp_path):
     properties = {"write.parquet.bloom-filter-enabled.column.s": "true"}
     pieces = [piece(path) for path in paths]
     (found,), moved = spliced(LocalStorage(), pieces, SCHEMA, str(tmp_path / "new"), properties=properties)
@@ -115,7 +115,7 @@ def test_pyiceberg_reads_a_spliced_file_as_its_parts(file, paths):
     assert whole.num_rows == 750
 
 
-def test_datafusion_skips_pages_by_the_page_index_of_a_spliced_file(file):
+def test_datafusion_prunes_pages_of_spliced_file(file):
     for n in (1, 255, 655, 747):
         config = datafusion.SessionConfig({"datafusion.explain.analyze_level": "dev"}).with_target_partitions(1)
         session = datafusion.SessionContext(config)
@@ -208,7 +208,7 @@ def test_duckdb_reads_a_stitched_file_as_its_parts(local):
 
 
 @pytest.mark.slow
-def test_duckdb_excludes_the_same_row_groups_by_the_bloom_filters_of_a_stitched_file(local):
+def test_duckdb_uses_bloom_filters_of_stitched_file(local):
     with duckdb.connect() as session:
         for text in [stitched_rows(0, 700)["s"][n].as_py() for n in (0, 399, 612)] + ["text 1x", "text 2x"]:
 
@@ -233,7 +233,7 @@ def scanned(path, where):
     return rows, {name: (int(total), int(matched)) for name, total, matched in counts}
 
 
-def test_datafusion_skips_row_groups_by_the_bloom_filters_of_a_stitched_file(local):
+def test_datafusion_prunes_stitched_file_by_bloom_filter(local):
     text = stitched_rows(0, 700)["s"][612].as_py()
     rows, counts = scanned(local.path, f"s = '{text}'")
     assert rows == {"n": [612, 613, 614], "s": [text] * 3}
@@ -242,7 +242,7 @@ def test_datafusion_skips_row_groups_by_the_bloom_filters_of_a_stitched_file(loc
     assert matched == 1
 
 
-def test_datafusion_skips_pages_by_the_page_index_of_a_stitched_file(local):
+def test_datafusion_prunes_pages_of_stitched_file(local):
     for n in (1, 255, 655, 747):
         rows, counts = scanned(local.path, f"n = {n}")
         assert rows["n"] == [n]
@@ -252,7 +252,8 @@ def test_datafusion_skips_pages_by_the_page_index_of_a_stitched_file(local):
 
 
 @pytest.mark.slow
-def test_files_that_datafusion_wrote_are_stitched_and_their_row_groups_numbered(tmp_path):
+def test_datafusion_files_are_stitched_and_renumbered(tmp_path):
+    """Row groups that DataFusion wrote get new ordinals in the stitched file."""
     options = datafusion.ParquetWriterOptions(
         max_row_group_size=100, statistics_enabled="page", bloom_filter_on_write=True, compression="zstd(3)"
     )

@@ -130,7 +130,7 @@ def foreign_parquet(table):
 
 
 @pytest.mark.parametrize("new_format", ["parquet", "orc", "avro"])
-def test_files_of_all_formats_and_schemas_and_without_ids_become_one_of_the_tables_format(storage, new_format):
+def test_files_of_mixed_formats_and_schemas_are_combined(storage, new_format):
     old = schema_of(column(3, "day", DATE), column(1, "number", INT))
     pieces = []
     for number, file_format in enumerate(["PARQUET", "ORC", "AVRO"]):
@@ -156,7 +156,7 @@ def test_files_of_all_formats_and_schemas_and_without_ids_become_one_of_the_tabl
     ]  # fmt: skip
 
 
-def test_a_file_without_ids_and_a_table_without_a_mapping_stop_the_task(storage):
+def test_file_without_ids_or_mapping_fails_the_task(storage):
     storage.create("memory:/t/data/old-hive", foreign_parquet(pa.table({"id": [99]})))
     piece = FilePiece(location="memory:/t/data/old-hive", record_count=1, size_bytes=1)
     with pytest.raises(UnsupportedError, match=r"old-hive': it has no field ids and the table has no name mapping"):
@@ -167,7 +167,7 @@ def test_a_file_without_ids_and_a_table_without_a_mapping_stop_the_task(storage)
 
 
 @pytest.mark.parametrize("new_format", ["parquet", "orc", "avro"])
-def test_a_struct_that_was_added_with_required_fields_is_null_in_old_rows(storage, new_format):
+def test_added_struct_with_required_fields_is_null_in_old_rows(storage, new_format):
     text = StructType((column(8, "y", STRING, required=True),))
     deep = StructType((column(6, "x", LONG, required=True), column(7, "t", text, required=True)))
     schema = schema_of(*EVENTS.fields, column(5, "s", deep))
@@ -179,7 +179,7 @@ def test_a_struct_that_was_added_with_required_fields_is_null_in_old_rows(storag
     assert read_files(storage, files, schema)["s"].to_pylist() == [None, None, {"x": 1, "t": {"y": "z"}}]
 
 
-def test_old_rows_have_the_initial_default_written_into_the_new_file(storage):
+def test_initial_default_is_written_into_new_file(storage):
     field = NestedField(field_id=4, name="n", type=LONG, required=True, initial_default=7, write_default=8)
     schema = schema_of(*EVENTS.fields, field)
     files = rewritten(storage, old_files(storage, EVENTS, [events(0, 2)]), schema)
@@ -240,7 +240,7 @@ def test_files_are_named_and_placed_as_iceberg_does(storage):
     assert {(f.spec_id, f.partition, f.sort_order_id) for f in files} == {(4, (15706, "a/b"), None)}
 
 
-def test_a_column_that_only_the_partition_knows_is_written_into_the_file(storage):
+def test_partition_only_column_is_written_into_file(storage):
     without = schema_of(column(1, "id", LONG))
     spec = build_spec(EVENTS, [("day", "identity", None), ("kind", "truncate[1]", None)])
     pieces = old_files(storage, without, [table_of(without, [{"id": 1}])])
@@ -256,7 +256,7 @@ def test_properties_of_the_table_reach_the_files(storage):
         rewritten(storage, pieces, EVENTS, properties={"write.parquet.compression-codec": "lzo"})
 
 
-def test_a_file_with_other_rows_than_its_manifest_says_stops_the_task_and_leaves_nothing(storage):
+def test_row_count_mismatch_fails_and_leaves_no_files(storage):
     good, bad = old_files(storage, EVENTS, [events(0, 1000), events(1000, 1005)], row_group_bytes=100)
     wrong = FilePiece(location=bad.location, record_count=6, size_bytes=bad.size_bytes)
     with pytest.raises(InvalidTableError, match=r"old-1\.parquet' has 5 rows where its manifest says 6"):
@@ -282,7 +282,7 @@ def test_nothing_to_read_makes_no_file(storage):
 
 
 @pytest.mark.parametrize("kinds", [("low", "low"), ("low", "high"), ("high", "low"), ("none", "low"), ("low", "none")])
-def test_it_does_not_matter_how_the_strings_of_the_files_were_encoded(storage, kinds):
+def test_source_string_encoding_does_not_matter(storage, kinds):
     def table(kind, start):
         text = {"low": lambda i: "ab"[i % 2], "high": lambda i: f"{i}-{i * 7919}", "none": lambda i: None}[kind]
         return table_of(EVENTS, [{"id": i, "kind": text(i), "day": 1} for i in range(start, start + 500)])
@@ -331,7 +331,7 @@ def with_deletes(storage, piece, positions=(), vector=(), equal=()):
     return deletes
 
 
-def test_rows_that_deletes_remove_are_not_written_and_the_others_keep_their_order(storage):
+def test_deleted_rows_are_dropped_and_order_is_kept(storage):
     old = old_files(storage, EVENTS, [events(i, i + 500) for i in range(0, 2500, 500)], row_group_bytes=1500)
     kinds = [
         {"positions": [0, 7, 499]},
@@ -422,7 +422,7 @@ def test_rows_keep_their_ids_and_sequence_numbers_in_version_3(storage, descendi
 
 
 @pytest.mark.parametrize("name", ["_row_id", "_last_updated_sequence_number"])
-def test_a_column_of_the_tables_own_named_as_lineage_is_refused_before_anything_is_written(storage, name):
+def test_lineage_column_name_clash_is_refused(storage, name):
     """The new file had two columns of the name, and could not be read."""
     schema = schema_of(column(1, "id", LONG), column(2, name, LONG))
     pieces = old_files(storage, schema, [table_of(schema, [{"id": 1, name: 2}])])
@@ -451,7 +451,7 @@ def shuffled(count_):
     return [events(i, i + 100, kind=f"file {i} ") for i in sorted(range(0, count_, 100), key=lambda i: i * 7919 % 1009)]
 
 
-def test_rows_come_in_the_order_that_is_asked_for_and_files_say_so(storage):
+def test_rows_are_sorted_and_files_record_the_order(storage):
     pieces = old_files(storage, EVENTS, shuffled(2000))
     ordering = Ordering(fields=(*by(2, direction="desc"), *by(1)))
     (file,) = rewritten(storage, pieces, EVENTS, ordering=ordering, sort_order_id=5)
@@ -507,7 +507,7 @@ def test_ordered_rows_are_dealt_out_evenly_to_a_number_of_files(storage, monkeyp
 # Another spec
 
 
-def test_rows_move_to_the_partitions_of_another_spec_one_file_each(storage):
+def test_rows_move_to_partitions_of_new_spec(storage):
     old = build_spec(EVENTS, [("day", "identity", None)], spec_id=0)
     new = build_spec(EVENTS, [("kind", "identity", None), ("id", "bucket[2]", None)], spec_id=3)
     old_pieces = old_files(storage, EVENTS, shuffled(300))
@@ -528,7 +528,7 @@ def test_rows_move_to_the_partitions_of_another_spec_one_file_each(storage):
     assert sorted(row["id"] for row in found) == list(range(300))
 
 
-def test_rows_that_move_to_a_spec_without_partitions_keep_their_order(storage):
+def test_moving_to_unpartitioned_spec_keeps_row_order(storage):
     old = build_spec(EVENTS, [("day", "identity", None)], spec_id=1)
     tables = shuffled(300)
     pieces = [replace(piece, spec_id=1, partition=(n,)) for n, piece in enumerate(old_files(storage, EVENTS, tables))]
@@ -538,7 +538,7 @@ def test_rows_that_move_to_a_spec_without_partitions_keep_their_order(storage):
     assert (file.partition, file.spec_id) == ((), 0)
 
 
-def test_not_a_number_is_one_partition_and_zeros_of_either_sign_are_two(storage):
+def test_nan_is_one_partition_and_zeros_are_two(storage):
     schema = schema_of(column(1, "x", DOUBLE))
     spec = build_spec(schema, [("x", "identity", None)], spec_id=2)
     nan = float("nan")
@@ -620,7 +620,8 @@ def tasks_of(pieces, ids, **facts):
 
 @pytest.mark.parametrize("budget_bytes", [2**30, 2**14])
 @pytest.mark.parametrize("ids", [(1000,), (10, 11, 2990), (0, 5000)])
-def test_the_files_are_those_that_each_task_would_make_and_rows_are_read_once(storage, monkeypatch, ids, budget_bytes):
+def test_joint_rewrite_equals_separate_tasks(storage, monkeypatch, ids, budget_bytes):
+    """Ranges that are rewritten together give the files of separate tasks, and each row is read once."""
     monkeypatch.setattr(external_sort, "RUN_ROWS", 97)
     tasks = tasks_of(pieces_of(storage, tables()), ids, budget_bytes=budget_bytes, files_count=2)
     together = rewrite_together(tasks, storage)
@@ -648,7 +649,7 @@ def test_deletes_reach_the_rows_of_every_range(storage):
     ("broken", "error"),
     [({"location": "memory:/t/none.parquet"}, MissingFileError), ({"record_count": 1}, InvalidTableError)],
 )
-def test_a_piece_that_cannot_be_read_stops_all_ranges_and_leaves_nothing(storage, broken, error):
+def test_unreadable_piece_stops_all_ranges(storage, broken, error):
     pieces = pieces_of(storage, tables())
     before = set(storage.files)
     with pytest.raises(error):
@@ -657,7 +658,7 @@ def test_a_piece_that_cannot_be_read_stops_all_ranges_and_leaves_nothing(storage
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_range_that_cannot_be_written_takes_the_files_of_the_others_with_it(storage, number):
+def test_failed_range_removes_files_of_the_others(storage, number):
     tasks = tasks_of(pieces_of(storage, tables()), (1000, 2000))
     storage.create(f"memory:/t/data/0000{number}-0-op-00001.parquet", b"another's")
     before = set(storage.files)

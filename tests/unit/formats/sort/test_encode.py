@@ -117,7 +117,7 @@ def test_a_column_gives_eight_bytes_as_in_java(type_, value, expected):
 
 @for_each("type_", [FLOAT, DOUBLE])
 @for_each("curve", [ZORDER, HILBERT])
-def test_floating_point_numbers_are_in_the_order_of_the_specification(type_, curve):
+def test_floats_follow_the_spec_order(type_, curve):
     """Negative numbers downwards from zero, the two zeros apart, and NaN above everything, whatever its sign."""
     smallest = 1e-45 if type_ is FLOAT else 5e-324
     rising = [-math.inf, -2.0, -1.5, -1.0, -smallest, -0.0, 0.0, smallest, 1.0, 1.5, 2.0, math.inf, math.nan]
@@ -126,7 +126,7 @@ def test_floating_point_numbers_are_in_the_order_of_the_specification(type_, cur
     assert bytes_of(type_, math.copysign(math.nan, -1.0), curve) == found[-1]
 
 
-def test_strings_and_binary_give_as_many_bytes_as_the_option_says_but_on_hilberts_curve():
+def test_var_length_contribution_applies_to_zorder_only():
     short = Curve(kind="zorder", column_ids=(1, 2), var_length_contribution=3)
     long = Curve(kind="hilbert", column_ids=(1, 2), var_length_contribution=3)
     assert bytes_of(STRING, "iceberg", short) == b"ice"
@@ -166,14 +166,14 @@ def test_a_type_without_an_order_cannot_be_on_a_curve():
     st.integers(1, 150),
     st.randoms(use_true_random=False),
 )
-def test_bits_of_all_columns_take_turns_and_those_that_are_used_up_are_passed_over(widths, count, limit, random):
+def test_interleaving_skips_exhausted_columns(widths, count, limit, random):
     rows = [[random.randbytes(width) for width in widths] for _ in range(count)]
     columns = [byte_rows([row[n] for row in rows]).reshape(count, width) for n, width in enumerate(widths)]
     expected = [interleaved_slowly(row)[:limit] for row in rows]
     assert [row.tobytes() for row in interleaved(columns, limit)] == expected
 
 
-def test_a_column_may_give_nothing_and_one_may_be_longer_than_all_others():
+def test_interleaving_of_unequal_widths():
     full = [byte_rows([b"\xff" * width]) if width else np.zeros((1, 0), np.uint8) for width in (2, 1, 0, 3)]
     assert interleaved(full, 100).tobytes() == b"\xff" * 6
     mixed = [byte_rows([bytes.fromhex(text)]) for text in ("01f000", "80", "00ff", "01")]
@@ -181,7 +181,7 @@ def test_a_column_may_give_nothing_and_one_may_be_longer_than_all_others():
     assert interleaved(mixed, 100).tobytes().hex() == "40000009" + "ff55" + "00"
 
 
-def test_many_rows_are_interleaved_across_the_pieces_that_are_worked_on():
+def test_interleaving_is_seamless_across_batches():
     count = 50_001
     numbers = np.arange(count, dtype=np.uint64)
     columns = [n.astype(">u8").view(np.uint8).reshape(count, 8) for n in (numbers, numbers[::-1].copy())]
@@ -191,7 +191,7 @@ def test_many_rows_are_interleaved_across_the_pieces_that_are_worked_on():
         assert found[row].tobytes() == expected
 
 
-def test_a_z_value_is_cut_to_the_most_bytes_that_the_option_allows():
+def test_zorder_value_is_cut_to_max_output_bytes():
     columns = [byte_rows([bytes(range(n, n + 8))]) for n in (0, 100, 200)]
     whole = curve_values(columns, ZORDER).tobytes()
     assert len(whole) == 24
@@ -231,7 +231,7 @@ WORDS = st.one_of(
 
 @cases(150)
 @given(st.integers(1, 5).flatmap(lambda n: st.lists(st.tuples(*[WORDS] * n), min_size=1, max_size=6)))
-def test_places_on_hilberts_curve_are_those_of_one_point_at_a_time(points):
+def test_hilbert_places_agree_with_scalar_algorithm(points):
     axes = [np.array(axis, dtype=np.uint64) for axis in zip(*points, strict=True)]
     before = [axis.copy() for axis in axes]
     turned = hilbert_axes(axes)
@@ -272,7 +272,7 @@ def test_places_are_those_of_java():
     ]
 
 
-def test_rows_across_the_pieces_that_are_worked_on_have_the_places_of_java():
+def test_hilbert_places_across_batches_match_java():
     size = 40_000
     numbers = np.arange(size, dtype=np.uint64) + np.uint64(2**63)
     columns = [n.astype(">u8").view(np.uint8).reshape(size, 8) for n in (numbers, numbers[::-1].copy())]

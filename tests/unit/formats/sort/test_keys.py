@@ -128,7 +128,7 @@ def comparisons_of(keys: list[bytes]) -> list[list[int]]:
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 @cases(30)
 @given(data=st.data())
-def test_keys_compare_as_rows_do_whatever_types_transforms_and_directions(type_, data):
+def test_keys_compare_as_rows_do(type_, data):
     other = data.draw(st.sampled_from(TYPES))
     required = data.draw(st.booleans())
     schema = schema_of(column(1, "a", type_, required=required), column(2, "b", other))
@@ -155,7 +155,7 @@ def test_floating_point_numbers_are_in_the_order_of_the_spec():
         assert len(set(sort_keys(nans, Ordering(fields=(field(1),)), schema).to_pylist())) == 1
 
 
-def test_a_key_of_numbers_is_as_wide_as_they_are_and_has_a_byte_for_null_where_that_may_be():
+def test_numeric_key_width_and_null_marker():
     schema = schema_of(column(1, "d", DATE), column(2, "n", LONG, required=True))
     data = table_of(schema, [{"d": 1, "n": -1}, {"d": None, "n": 0}])
     keys = sort_keys(data, Ordering(fields=(field(1), field(2, direction="desc"))), schema)
@@ -166,7 +166,8 @@ def test_a_key_of_numbers_is_as_wide_as_they_are_and_has_a_byte_for_null_where_t
     ]
 
 
-def test_strings_that_begin_others_come_before_them_whatever_follows_in_the_key():
+def test_string_prefix_sorts_first_despite_later_fields():
+    """A string sorts before the longer ones that it begins, whatever follows in the key."""
     schema = schema_of(column(1, "s", STRING), column(2, "b", BINARY))
     pairs = [("a", b"\xff"), ("a\0", b""), ("a\1", b""), ("a\2", b""), ("ab", b"")]
     table = table_of(schema, [{"s": s, "b": b} for s, b in pairs])
@@ -217,7 +218,7 @@ def test_chunks_and_slices_make_no_difference(data, id_):
         assert sort_keys(whole.slice(1, 4), ordering, ALL).to_pylist() == expected.to_pylist()[1:5]
 
 
-def test_partitions_come_before_what_they_are_sorted_by_and_each_is_in_one_piece():
+def test_partitions_lead_the_key_and_stay_together():
     schema = schema_of(column(1, "at", TIMESTAMP), column(2, "name", STRING), column(3, "n", INT))
     spec = partition_by((1, parse_transform("day")), (2, parse_transform("bucket[4]")), (77, Void()))
     day = 86_400_000_000
@@ -250,7 +251,7 @@ def test_a_field_of_a_struct_is_null_where_the_struct_is():
         assert sorted(range(3), key=keys.__getitem__) == expected
 
 
-def test_a_column_of_type_unknown_is_null_in_every_row_and_orders_nothing():
+def test_unknown_type_column_is_null_in_every_key():
     schema = schema_of(column(1, "what", UNKNOWN), column(2, "n", INT))
     data = table_of(schema, [{"n": 2}, {"n": 1}])
     keys = sort_keys(data, Ordering(fields=(field(1), field(2))), schema).to_pylist()
@@ -309,7 +310,7 @@ def test_points_in_a_struct_can_be_on_a_curve():
 
 @cases(200)
 @given(st.integers(0, 40).flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n), max_size=30)), st.data())
-def test_the_order_of_keys_of_one_width_is_that_of_their_bytes_and_stable(keys, data):
+def test_fixed_width_key_order_is_stable_and_bytewise(keys, data):
     if keys:
         keys += data.draw(st.lists(st.sampled_from(keys), max_size=10))
     width = len(keys[0]) if keys else 3
@@ -322,7 +323,7 @@ def test_the_order_of_keys_of_one_width_is_that_of_their_bytes_and_stable(keys, 
 @given(
     st.lists(st.binary(max_size=50) | st.text(alphabet="\0\1ab", max_size=34).map(str.encode), max_size=30), st.data()
 )
-def test_the_order_of_keys_of_any_length_is_that_of_their_bytes_and_stable(keys, data):
+def test_variable_width_key_order_is_stable_and_bytewise(keys, data):
     if keys:
         keys += data.draw(st.lists(st.sampled_from(keys), max_size=10))
     expected = sorted(range(len(keys)), key=keys.__getitem__)
@@ -331,7 +332,7 @@ def test_the_order_of_keys_of_any_length_is_that_of_their_bytes_and_stable(keys,
 
 
 @for_each("width", [3, 8, 11, 16, 31])
-def test_many_keys_with_few_bytes_in_which_they_differ_are_ordered(width):
+def test_many_keys_with_few_differing_bytes_are_ordered(width):
     random_numbers = np.random.default_rng(7)
     rows_of_bytes = np.full((60_000, width), 0x80, dtype=np.uint8)
     for place in {0, width // 2, width - 1}:
@@ -378,7 +379,7 @@ def number_table(numbers) -> pa.Table:
     return pa.table([pa.array(numbers, pa.int64())], schema=arrow_schema(NUMBERS))
 
 
-def test_a_sample_is_evenly_spaced_and_bounded_and_counts_what_it_saw():
+def test_sample_is_evenly_spaced_and_bounded():
     tables = [number_table(range(start, start + 777)) for start in range(0, 77_700, 777)]
     sample = sample_keys(tables, BY_NUMBER, NUMBERS, max_keys=1000)
     assert sample.row_count == 77_700
@@ -415,7 +416,7 @@ def test_a_sample_of_more_rows_weighs_more():
     assert int.from_bytes(point, "big") in (66, 67)
 
 
-def test_rows_of_one_key_are_never_cut_apart_and_no_part_is_empty():
+def test_equal_keys_share_a_part_and_no_part_is_empty():
     for numbers in ([5] * 100, [5] * 90 + [6] * 10, [1] + [5] * 98 + [9], [1, 2] * 50):
         for parts in (2, 3, 10):
             points = split_points([sample_of(numbers)], parts)
@@ -544,7 +545,7 @@ def test_dictionaries_stay_what_the_first_table_says(tmp_path, budget_bytes):
 
 
 @pytest.mark.parametrize("budget_bytes", [2**30, 1])
-def test_nulls_of_a_type_without_values_and_lists_of_them_are_rows_like_others(tmp_path, budget_bytes):
+def test_unknown_type_and_null_elements_survive_sort(tmp_path, budget_bytes):
     schema = schema_of(
         column(1, "n", INT), column(2, "what", UNKNOWN), column(3, "l", ListType(element_id=4, element=INT))
     )
@@ -676,7 +677,7 @@ print(spilled, allocated, peak() - before)
 
 @pytest.mark.nightly
 @pytest.mark.process
-def test_memory_stays_near_the_budget_when_there_is_many_times_as_much(tmp_path):
+def test_sort_memory_stays_near_the_budget(tmp_path):
     # 120 tables of 50,000 rows: some 650 MiB, ten times the budget of 64 MiB.
     done = subprocess.run([sys.executable, "-c", MEMORY, "120"], capture_output=True, text=True, check=True)
     spilled, allocated_mib, grown_mib = map(int, done.stdout.split())

@@ -78,7 +78,7 @@ def history() -> MetadataBuilder:
         ({"as_of": START_MS + 90 * DAY_MS}, 3, LATER),
     ],
 )
-def test_a_branch_is_read_with_the_tables_schema_and_anything_else_with_its_snapshots(
+def test_branch_uses_table_schema_and_others_their_snapshot(
     arguments: dict[str, Any], snapshot_id: int, schema: Schema
 ) -> None:
     version = chosen_version(history().build(), 0, **arguments)
@@ -86,7 +86,8 @@ def test_a_branch_is_read_with_the_tables_schema_and_anything_else_with_its_snap
     assert (version.snapshot.snapshot_id, version.schema, version.appended_by) == (snapshot_id, schema, None)
 
 
-def test_a_moment_is_looked_up_in_what_main_was_not_in_what_was_committed() -> None:
+def test_as_of_uses_history_of_main() -> None:
+    """A moment is looked up in what main was then, not in commit times of other snapshots."""
     metadata = MetadataBuilder().commits(3).roll_back(to=1).build()
     at = [chosen_version(metadata, 0, as_of=START_MS + days * DAY_MS).snapshot for days in (2, 3)]
     assert [snapshot and snapshot.snapshot_id for snapshot in at] == [3, 1]
@@ -94,7 +95,7 @@ def test_a_moment_is_looked_up_in_what_main_was_not_in_what_was_committed() -> N
     assert ago == at[0]
 
 
-def test_an_incremental_scan_reads_the_appends_after_its_start_up_to_its_end() -> None:
+def test_incremental_scan_reads_appends_in_range() -> None:
     metadata = MetadataBuilder().commits(5).build()
     snapshots = [
         msgspec.structs.replace(s, summary={"operation": "replace" if s.snapshot_id == 3 else "append"})
@@ -119,14 +120,14 @@ SPEC = PartitionSpec(spec_id=1, fields=(PartitionField(source_id=3, field_id=100
 TABLE = MetadataBuilder().schema(TIMES).spec(SPEC).build()
 
 
-def test_text_is_read_with_the_moment_of_the_job_and_bound_to_the_schema_of_the_scan():
+def test_text_filter_uses_job_moment_and_scan_schema():
     expected = bind(parse_where("ts >= '2026-02-27T00:00:00Z' AND ts < '2026-02-28T12:30:45.678Z'"), TIMES)
     assert bound_filter("ts >= today - 1 AND ts < now", TABLE, TIMES, MOMENT_MS) == expected
     assert bound_filter(parse_where("ts >= today - 1 AND ts < now", MOMENT_MS), TABLE, TIMES, 0) == expected
 
 
 @pytest.mark.parametrize("where", [None, "ts < now"])
-def test_a_manifest_of_a_spec_that_the_table_has_not_is_an_error_of_the_table(where):
+def test_manifest_of_unknown_spec_is_invalid_table(where):
     rows = ALWAYS_TRUE if where is None else bound_filter(where, TABLE, TIMES, MOMENT_MS)
     manifest = ManifestFile(
         manifest_path="m", manifest_length=1, partition_spec_id=7, content=ManifestContent.DATA, added_snapshot_id=1
@@ -166,7 +167,7 @@ def tallied(*batches: DecodedEntries) -> ScanTotals:
 
 
 @given(SIZES)
-def test_quantiles_are_exact_to_one_percent_and_the_ends_are_exact(sizes: list[int]) -> None:
+def test_quantiles_are_within_one_percent(sizes: list[int]) -> None:
     distribution = SizeDistribution()
     distribution.add(np.array(sizes))
     assert (distribution.least, distribution.greatest, distribution.count) == (min(sizes), max(sizes), len(sizes))
@@ -206,7 +207,7 @@ FILES = st.lists(
 
 
 @given(FILES, FILES)
-def test_totals_count_what_they_are_given_and_those_of_other_tasks_add_up(
+def test_totals_of_tasks_add_up(
     some: list[tuple[str, int, int, bytes]], others: list[tuple[str, int, int, bytes]]
 ) -> None:
     one, two = tallied(decoded(some)), tallied(decoded(others, spec_id=1))
@@ -280,7 +281,7 @@ def test_to_import_planning_imports_neither_pandas_nor_spark() -> None:
     assert not {*done.stdout.split()} & {"pandas", "pyspark", "py4j"}
 
 
-def test_a_table_without_properties_reads_as_icebergs_defaults_say():
+def test_read_options_have_iceberg_defaults():
     assert read_options({}) == ReadOptions(
         split_target_bytes=134217728, planning_lookback=10, open_file_cost_bytes=4194304, is_adaptive=True
     )
@@ -320,7 +321,7 @@ def test_a_property_that_cannot_be_is_refused_by_name(key, text):
 
 
 @for_each("file_format", ["PARQUET", "parquet", "ORC", "AVRO"])
-def test_files_with_blocks_are_cut_at_their_offsets_and_without_them_by_size(file_format):
+def test_files_split_at_offsets_or_by_size(file_format):
     assert file_splits(file_format, 100, (4, 60, 90), 30) == ((0, 60), (60, 30), (90, 10))
     assert file_splits(file_format, 100, (4,), 30) == ((0, 100),)
     assert file_splits(file_format, 100, None, 30) == ((0, 30), (30, 30), (60, 30), (90, 10))
@@ -372,7 +373,7 @@ def weight_of(split, cost):
     return max(split.length + deletes_bytes, (1 + len(deletes)) * cost)
 
 
-def test_neighbours_in_one_task_are_one_split_and_those_of_another_file_are_not():
+def test_adjacent_splits_of_one_file_are_merged():
     a, b = file_of(100, split_offsets=(4, 30, 60)), file_of(100, split_offsets=(4, 30, 60))
     assert a == b
     [task] = split_tasks([a, b], ReadOptions(open_file_cost_bytes=1), 1000)
@@ -455,7 +456,7 @@ def test_a_small_scan_is_cut_finer_so_that_all_slots_have_work(scan_bytes, paral
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**4), st.integers(1, 10**9))
-def test_the_adapted_size_is_never_above_the_target_and_enough_for_all_slots(scan_bytes, parallelism, target):
+def test_adapted_split_size_fills_slots_below_target(scan_bytes, parallelism, target):
     size = adapted_target_size(ReadOptions(split_target_bytes=target), scan_bytes, parallelism)
     assert 1 <= size <= target
     if size > 16 * MIB:
@@ -503,7 +504,8 @@ def test_each_row_has_what_it_had(rows):
     assert sum(len(row["deletes"]) for row in shared) == len({repr(one) for deletes in rows for one in deletes})
 
 
-def test_those_of_equality_come_first_and_what_is_newer_than_a_file_is_a_stretch():
+def test_shared_deletes_list_equality_first_and_as_ranges():
+    """Equality deletes come first, so that those newer than a file are one range."""
     equality = DELETES[:5]
     task = [{"start": n, "deletes": [DELETES[-1], *equality[n:]]} for n in range(5)]
     first, *_ = shared = sharing_deletes(task)

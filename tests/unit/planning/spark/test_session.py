@@ -59,7 +59,7 @@ class StoppedByTheCluster(Py4JJavaError):
         return "An error occurred while calling None.SparkSession.\n: java.lang.IllegalStateException: it is stopped\n\tat x"
 
 
-def test_a_cluster_that_ends_the_application_at_once_is_told_in_one_line(monkeypatch):
+def test_application_ended_by_cluster_is_one_line_error(monkeypatch):
     def ended():
         raise StoppedByTheCluster
 
@@ -96,7 +96,7 @@ def test_without_pyspark_one_line_says_what_to_install():
     )
 
 
-def test_outside_spark_submit_the_configuration_is_that_of_the_files(monkeypatch, tmp_path):
+def test_config_comes_from_files_without_spark_submit(monkeypatch, tmp_path):
     (tmp_path / "spark-defaults.conf").write_text("spark.ui.enabled true\n")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
@@ -115,7 +115,7 @@ def test_outside_spark_submit_the_configuration_is_that_of_the_files(monkeypatch
         ({"spark.python.unix.domain.socket.enabled": "false"}, {}, None),
     ],
 )
-def test_on_one_machine_python_is_reached_without_tcp_unless_the_operator_says_otherwise(configured, extra, expected):
+def test_local_session_uses_unix_sockets_by_default(configured, extra, expected):
     assert session_settings(configured, extra).get("spark.python.unix.domain.socket.enabled") == expected
 
 
@@ -131,7 +131,7 @@ def test_on_one_machine_python_is_reached_without_tcp_unless_the_operator_says_o
         ({"spark.master": "yarn", "spark.ui.enabled": "false"}, None),
     ],
 )
-def test_spark_s_pages_are_off_on_one_machine_alone_unless_the_operator_says_otherwise(configured, expected):
+def test_spark_ui_is_off_only_in_local_sessions(configured, expected):
     assert session_settings(configured, {}).get("spark.ui.enabled") == expected
 
 
@@ -139,7 +139,7 @@ def java_options(configured):
     return session_settings(configured, {}).get("spark.driver.extraJavaOptions")
 
 
-def test_a_jvm_logs_as_the_shipped_file_says_wherever_the_command_is_run(monkeypatch, tmp_path):
+def test_jvm_logs_with_shipped_config_from_any_directory(monkeypatch, tmp_path):
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "log4j2.properties").write_text("rootLogger.level = trace\n")
@@ -147,9 +147,8 @@ def test_a_jvm_logs_as_the_shipped_file_says_wherever_the_command_is_run(monkeyp
     assert java_options({}) == f"-Dlog4j2.configurationFile={shipped_file(LOG4J).as_uri()}"
 
 
-def test_a_jvm_is_told_nothing_of_logs_where_it_runs_already_or_has_options_or_nothing_is_shipped(
-    monkeypatch, tmp_path
-):
+def test_jvm_gets_no_log_options_if_running_or_configured(monkeypatch, tmp_path):
+    """A running JVM, options of the operator, or a missing file leave the JVM's logging alone."""
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     assert java_options({"spark.driver.extraJavaOptions": "-Xss4m"}) is None
     monkeypatch.setattr(session, "shipped_file", lambda name: None)
@@ -159,7 +158,8 @@ def test_a_jvm_is_told_nothing_of_logs_where_it_runs_already_or_has_options_or_n
     assert java_options({}) is None
 
 
-def test_what_is_given_wins_over_what_is_configured_but_for_catalogs_of_other_engines():
+def test_given_settings_override_configuration():
+    """Given settings override the configuration, and the default catalog is always Spark's own."""
     configured = {"spark.ui.enabled": "true", "spark.log.level": "INFO", "spark.sql.defaultCatalog": "theirs"}
     settings = session_settings(configured, {"spark.log.level": "ERROR"})
     assert "spark.ui.enabled" not in settings
@@ -187,7 +187,7 @@ def test_nothing_runs_before_pyspark_is_imported_as_a_whole(monkeypatch: pytest.
     assert not is_session(object())
 
 
-def test_a_session_that_another_thread_is_starting_does_not_run_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_being_started_is_not_running_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """PySpark names its context before that has a master, which was an error for those who asked."""
     context = SparkContext.__new__(SparkContext)
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
@@ -233,7 +233,7 @@ def options_of(configured, environ=None):
 
 
 @pytest.mark.parametrize("configured", [{}, {"spark.master": "local[2]"}, {"spark.driver.memory": "2g"}])
-def test_on_one_machine_little_is_compiled_with_all_optimizations(configured):
+def test_local_jvm_compiles_little_with_full_optimization(configured):
     options = options_of(configured)
     assert "-XX:Tier4InvocationThreshold=50000" in options
     assert SERIAL in options
@@ -259,7 +259,7 @@ def test_a_driver_of_a_cluster_is_told_none(master):
     assert options_of({"spark.master": master}) == []
 
 
-def test_executors_of_a_cluster_compile_less_and_keep_their_collector():
+def test_cluster_executors_compile_less_and_keep_collector():
     found = lean_jvms({"spark.master": "yarn", "spark.executor.extraJavaOptions": ""}, {"PYSPARK_GATEWAY_PORT": "1"})
     assert "-XX:Tier4InvocationThreshold=50000" in found[OF_EXECUTORS]
     assert SERIAL not in found[OF_EXECUTORS]
@@ -267,7 +267,7 @@ def test_executors_of_a_cluster_compile_less_and_keep_their_collector():
 
 
 @pytest.mark.parametrize("name", [OF_EXECUTORS, "spark.executor.extraJavaOptions"])
-def test_executors_that_an_operator_has_told_options_are_told_none(name):
+def test_executors_with_operator_options_get_none(name):
     assert lean_jvms({"spark.master": "yarn", name: "-Dx=y"}, {}) == {}
 
 

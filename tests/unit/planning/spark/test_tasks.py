@@ -82,7 +82,7 @@ def test_no_payloads_have_no_results(threads):
     assert run_tasks(None, [], halved, "half", threads=threads) == ([], [])
 
 
-def test_an_error_in_a_thread_takes_no_result_along_and_nothing_else_is_begun():
+def test_thread_error_stops_new_work_and_keeps_results():
     begun = []
 
     def work(payload: int, shared: str) -> str:
@@ -95,7 +95,7 @@ def test_an_error_in_a_thread_takes_no_result_along_and_nothing_else_is_begun():
     assert begun == [2, 3]
 
 
-def test_any_other_error_in_a_thread_is_a_failed_job_that_names_it():
+def test_other_thread_error_is_a_failed_job_with_its_name():
     _, [error] = run_tasks(None, [1], lambda *_: 1 // 0, None)
     assert isinstance(error, JobFailedError)
     assert "ZeroDivisionError: " in error.message
@@ -235,7 +235,7 @@ def test_the_files_that_a_task_was_given_are_named(payload, place):
     assert found.message == f"OSError: [Errno 28] No space left on device{place}"
 
 
-def test_the_file_that_was_read_last_is_named_before_those_that_were_given():
+def test_last_read_file_is_named_before_given_ones():
     note_read("s3://b/2")
     work = Work((Piece("s3://b/1"),))
     assert (
@@ -257,7 +257,7 @@ def out_of_memory(payload, shared):
     raise MemoryError
 
 
-def test_a_thread_that_is_out_of_memory_says_nothing_of_executors():
+def test_memory_error_in_thread_advises_on_machine_not_executors():
     _, [error] = run_tasks(None, [Work((Piece("s3://b/1"),))], out_of_memory, None)
     assert error.message == (
         "MemoryError, the task was at 's3://b/1'; give this machine, or its container, more memory"
@@ -304,7 +304,7 @@ CRASHED = (
         (CRASHED, "a Python worker was killed, the task was at 'b'; "),
     ],
 )
-def test_the_death_of_a_worker_is_told_with_its_files_and_what_to_set(text, said):
+def test_worker_death_names_its_file_and_setting(text, said):
     message = spark_failed(RuntimeError(text), [Piece("a"), Piece("b")]).message
     assert message.startswith(f"Spark failed: {said}")
     assert "the task was at 'b'" in message

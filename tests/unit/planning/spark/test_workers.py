@@ -52,7 +52,7 @@ def started(monkeypatch):
     return lambda: sessions.append("a session") or sessions[-1]
 
 
-def test_what_is_little_is_done_by_threads_though_a_session_could_be_started():
+def test_little_work_runs_in_threads():
     assert chosen_workers(no_spark, LIMITS.rewrite_bytes, 1) == thread_workers()
     assert thread_workers().spark is None
     assert thread_workers().slots == thread_workers().process_slots >= 1
@@ -63,7 +63,7 @@ def test_what_is_much_is_done_in_spark(started, work_bytes):
     assert chosen_workers(started, work_bytes, 1) is IN_SPARK
 
 
-def test_under_spark_submit_only_what_is_done_before_an_executor_is_there_is_done_by_threads(started, monkeypatch):
+def test_spark_submit_leaves_only_tiny_work_to_threads(started, monkeypatch):
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
     assert chosen_workers(no_spark, LIMITS.submitted_rewrite_bytes, 1) == thread_workers()
     assert chosen_workers(started, LIMITS.submitted_rewrite_bytes + 1, 1) is IN_SPARK
@@ -80,7 +80,7 @@ def test_each_thread_has_a_processor_and_memory_of_its_own(monkeypatch, processo
     assert (thread_workers().slots, thread_workers().process_slots) == (threads, threads)
 
 
-def test_where_a_session_of_a_cluster_runs_only_little_is_done_by_threads(started, monkeypatch):
+def test_running_cluster_session_leaves_little_to_threads(started, monkeypatch):
     monkeypatch.setattr(SparkContext, "_active_spark_context", Running("spark://host:7077"))
     assert chosen_workers(no_spark, LIMITS.submitted_rewrite_bytes, 1) == thread_workers()
     assert chosen_workers(None, LIMITS.submitted_rewrite_bytes + 1, 1) is IN_SPARK
@@ -106,7 +106,8 @@ def given(monkeypatch):
     return found
 
 
-def test_a_local_session_that_is_given_gets_what_it_does_as_fast_as_threads_which_are_no_more_than_its_slots(given):
+def test_given_local_session_leaves_some_work_to_threads(given):
+    """Work that threads do as fast runs in threads, which are no more than the session's slots."""
     chosen = chosen_workers("a session", LIMITS.session_rewrite_bytes, A_FEW)
     assert (chosen.spark, chosen.slots, chosen.process_slots) == (None, 3, 3)
     assert chosen_workers("a session", LIMITS.session_rewrite_bytes + 1, 1) is LOCAL
@@ -122,7 +123,7 @@ def test_the_session_of_a_cluster_that_is_given_gets_all(given):
 
 
 @pytest.mark.parametrize(("master", "goes"), [("yarn", True), ("local[4]", False)])
-def test_many_small_files_go_to_a_cluster_that_spark_submit_was_told(started, monkeypatch, master, goes):
+def test_many_small_files_go_to_submitted_cluster(started, monkeypatch, master, goes):
     assert chosen_workers(no_spark, 0, A_FEW + 1) == thread_workers()
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
     monkeypatch.setattr(workers, "live_properties", lambda: {"spark.master": master})
@@ -171,7 +172,7 @@ def test_work_is_cut_by_its_amount_whatever_cores_are_there(total, count, cores)
         (Session("local-cluster[2,3,1024]", parallelism=2), 1, 100),
     ],
 )
-def test_how_many_tasks_may_be_small_says_the_operator_or_a_local_master(session, a_slot, count):
+def test_small_task_count_follows_operator_or_local_master(session, a_slot, count):
     assert small_tasks(session, a_slot=a_slot) == count
     assert tasks_count(session, 10**4, AMOUNT, a_slot=a_slot) == max(count, 100)
     assert tasks_count(session, 2_000, AMOUNT, a_slot=a_slot) == max(count, 20)
@@ -221,11 +222,11 @@ def fails():
     raise OSError("the gateway is gone")
 
 
-def test_what_is_little_is_done_by_threads_and_spark_is_not_asked():
+def test_expected_slots_of_little_work_need_no_spark():
     assert expected_slots(refused, LIMITS.rewrite_bytes) == thread_workers().slots
 
 
-def test_what_is_much_is_done_by_the_session_that_would_be_started():
+def test_expected_slots_of_much_work_come_from_config():
     assert expected_slots(lambda: YARN, MUCH) == 32
 
 
@@ -239,7 +240,7 @@ def test_under_spark_submit_less_is_much(monkeypatch):
     ("at_once", "properties", "count"),
     [(400, YARN, 400), (2, YARN, 32), (2, {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "50"}, 200)],
 )
-def test_a_session_that_runs_tells_it_and_its_executors_may_still_be_coming(monkeypatch, at_once, properties, count):
+def test_running_session_reports_slots_and_future_executors(monkeypatch, at_once, properties, count):
     monkeypatch.setattr(SparkContext, "_active_spark_context", RunningSession(at_once, properties))
     assert expected_slots(refused, MUCH) == count
 
@@ -324,7 +325,7 @@ class Crowd:
             return self._has_met
 
 
-def test_runs_that_go_side_by_side_share_the_threads_of_the_process(turns):
+def test_concurrent_runs_share_the_process_threads(turns):
     crowd = Crowd(turns, 4 * THREADS.slots)
     work = in_turns(lambda _, __: crowd.enter(), THREADS)
     with ThreadPoolExecutor(4) as pool:

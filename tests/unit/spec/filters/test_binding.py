@@ -90,7 +90,7 @@ def text(expression: Expression) -> str:
 @pytest.mark.slow
 @given(st.data())
 @cases(300)
-def test_a_bound_filter_matches_the_rows_of_which_the_filter_is_true_in_sql(data: st.DataObject):
+def test_bound_filter_agrees_with_sql(data: st.DataObject):
     table = data.draw(columns())
     expression = data.draw(filters(table))
     row = data.draw(rows(table))
@@ -105,7 +105,7 @@ def test_names_are_bound_to_fields_and_literals_to_their_types():
     )
 
 
-def test_a_literal_of_the_wrong_type_is_refused_with_the_column_named():
+def test_literal_of_wrong_type_is_refused_by_column():
     with pytest.raises(
         ExpressionError, match=r"^column 'c1': 'abc' cannot be compared with type int: it must be a whole number"
     ) as caught:
@@ -205,7 +205,7 @@ def test_a_literal_between_two_values_decides_the_comparison(type_: Type, litera
 
 @for_each("type_", [VARIANT, UNKNOWN, parse_type("geometry"), parse_type("geography")])
 @for_each("where", ["c1 = 'x'", "c1 < 5", "c1 IN (1)", "c1 NOT IN ('x')", "c1", "NOT c1 > 1"])
-def test_types_without_a_comparison_are_refused_in_all_but_null_tests(type_: Type, where: str):
+def test_types_without_comparison_allow_only_null_tests(type_: Type, where: str):
     with pytest.raises(
         ExpressionError, match=f"^column 'c1' is of type {type_}, which has no comparison; a filter may"
     ):
@@ -291,7 +291,8 @@ def test_a_field_of_a_struct_is_required_only_if_the_struct_is():
     assert not optional.field.required
 
 
-def test_elements_of_lists_cannot_be_filtered_on_but_lists_may_be_null():
+def test_list_elements_cannot_be_filtered():
+    """A list may be tested for null, but its elements cannot be named in a filter."""
     numbers = Schema(
         fields=(NestedField(field_id=1, name="n", type=ListType(element_id=2, element=INT, element_required=True)),)
     )
@@ -384,7 +385,7 @@ def test_columns_in_lists_and_maps_cannot_be_named(name: str):
         ("zzzz", "the columns are id, ts, home, home.city, home.zip code, tags, counts, a.b"),
     ],
 )
-def test_a_name_that_is_no_column_is_answered_with_the_nearest_ones(name: str, hint: str):
+def test_unknown_column_suggests_nearest_names(name: str, hint: str):
     with pytest.raises(NotFoundError) as caught:
         find(name)
     assert caught.value.message == f"there is no column {name!r}; {hint}"
@@ -401,7 +402,7 @@ def refused(where: str, *parts: PartitionField) -> str:
 
 
 @pytest.mark.parametrize("transform", [Void(), UnknownTransform("zorder")])
-def test_a_partition_field_that_tells_nothing_of_its_column_is_no_filter(transform: Transform):
+def test_uninformative_partition_field_is_refused(transform: Transform):
     assert refused("{} = 3", part("p", transform)) == (
         f"it is a partition field, {transform} of column 'ts'; filter on that column"
     )
@@ -468,7 +469,7 @@ def bound_text(type_: PrimitiveType, where: str) -> str:
         (TIMESTAMP, "hours(x) = today", "column 'hours(x)': DATE '1970-01-01' cannot be compared with type int"),
     ],
 )
-def test_what_is_no_filter_of_the_column_s_type_is_refused_in_one_line(type_: PrimitiveType, where: str, problem: str):
+def test_invalid_filter_for_column_type_is_one_line_error(type_: PrimitiveType, where: str, problem: str):
     with pytest.raises(ExpressionError) as refused:
         bound_text(type_, where)
     assert refused.value.message.startswith(problem)
@@ -568,7 +569,7 @@ def test_literals_become_values_of_the_column(type_: Type, literal: Any, value: 
         (TIMESTAMP, TimestampLiteral(2**63 * 1000 - 1), 1), (TIMESTAMP, TimestampLiteral(2**63 * 1000 - 1000), 0),
     ],
 )  # fmt: skip
-def test_literals_lie_inside_the_range_of_a_type_or_on_one_side_of_it(type_: Type, literal: Any, side: int):
+def test_literal_lies_within_or_beside_type_range(type_: Type, literal: Any, side: int):
     assert place(type_, literal).side == side
 
 
@@ -585,7 +586,7 @@ def test_literals_lie_inside_the_range_of_a_type_or_on_one_side_of_it(type_: Typ
         (BINARY, "0g"), (BINARY, 5), (fixed(2), "00"), (fixed(2), b"abc"),
     ],
 )  # fmt: skip
-def test_literals_that_cannot_be_compared_are_refused_with_the_column_and_the_type(type_: Type, literal: Any):
+def test_incomparable_literal_names_column_and_type(type_: Type, literal: Any):
     with pytest.raises(ExpressionError) as caught:
         place(type_, literal)
     assert caught.value.message.startswith("column 'x': ")
@@ -593,7 +594,7 @@ def test_literals_that_cannot_be_compared_are_refused_with_the_column_and_the_ty
     assert caught.value.facts == {"column": "x", "literal": str(literal), "type": str(type_)}
 
 
-def test_today_is_midnight_to_timestamps_and_now_is_its_day_to_dates():
+def test_today_and_now_convert_between_date_and_timestamp():
     today, now = DateLiteral(3), NowLiteral(3 * 24 * HOUR_MS + 5 * HOUR_MS)
     assert place(DATE, today) == place(DATE, now) == LiteralPosition(3)
     assert place(TIMESTAMP, today) == LiteralPosition(3 * DAY_NANOS // 1000)

@@ -158,7 +158,7 @@ def test_nothing_but_is_null_is_true_of_null(where: str):
 
 
 @pytest.mark.parametrize("type_", [FLOAT, DOUBLE])
-def test_nan_is_unequal_to_everything_and_neither_less_nor_greater(type_: Type):
+def test_nan_is_unequal_and_unordered(type_: Type):
     for where in ("x < 5", "x <= 5", "x > 5", "x >= 5", "x = 5", "x IN (5, 6)"):
         assert not row_matches(ask(type_, where), {1: math.nan})
     for where in ("x != 5", "x NOT IN (5, 6)", "x IS NOT NULL", IS_NAN):
@@ -243,7 +243,8 @@ def test_equal_bounds_tell_the_only_value(where: str, may_match: bool, must_matc
     assert must(INT, where, file) == must_match
 
 
-def test_nulls_beside_the_only_value_may_be_unequal_to_some_readers():
+def test_nulls_beside_single_value_may_be_unequal():
+    """Some readers take null as unequal, so nulls beside the only value keep the file from being skipped."""
     for nulls in (1, None):
         file = metrics(INT, 5, 5, nulls=nulls)
         assert may(INT, "x != 5", file)
@@ -387,7 +388,7 @@ def test_bounds_from_before_a_promotion_are_understood(
     assert may(new, below.replace("<", "="), file)
 
 
-def test_a_file_without_rows_has_no_match_and_matches_in_all_of_them():
+def test_empty_file_has_no_match_and_all_rows_match():
     for where in ("x = 5", "x IS NULL", "x != 5"):
         assert not may(INT, where, metrics(INT, 5, 5, rows=0))
         assert must(INT, where, metrics(INT, 5, 5, rows=0))
@@ -486,7 +487,7 @@ def test_one_bound_of_uuids_decides_its_side():
 @pytest.mark.slow
 @given(st.data())
 @cases(150)
-def test_a_file_with_a_matching_row_may_match_and_where_it_must_all_rows_do(data: st.DataObject):
+def test_file_may_and_must_match_agree_with_rows(data: st.DataObject):
     table = data.draw(columns())
     expression = bind(data.draw(filters(table)), schema_of(table))
     content = data.draw(st.lists(rows(table), min_size=1, max_size=4))
@@ -744,7 +745,7 @@ def test_prefixes_of_truncated_strings(
     assert projected(STRING, Truncate(3), negative, required=True) == [starts_not, starts_not_strictly]
 
 
-def test_fields_of_one_column_narrow_one_another_and_one_is_enough_to_decide():
+def test_partition_fields_of_one_column_combine():
     schema, spec = one_column(INT), spec_of(Truncate(10), Bucket(100), Void())
     expression = bind(parse_where("x = 34"), schema)
     assert format_expression(project_inclusive(expression, spec, schema)) == "p0 = 30 AND p1 = 79"
@@ -869,7 +870,8 @@ def test_projections_are_exact_wherever_the_transform_lets_them(
 @pytest.mark.slow
 @given(st.data())
 @cases(150)
-def test_the_partition_of_a_matching_row_matches_and_strict_partitions_hold_matching_rows_only(data: st.DataObject):
+def test_projections_agree_with_rows(data: st.DataObject):
+    """The partition of a matching row passes the inclusive filter; strict partitions hold only matches."""
     table, spec = data.draw(partitioned_tables())
     schema = schema_of(table)
     expression = bind(data.draw(filters(table)), schema)
@@ -885,7 +887,7 @@ def test_the_partition_of_a_matching_row_matches_and_strict_partitions_hold_matc
 
 @given(st.data())
 @cases(100)
-def test_the_inclusive_projection_holds_for_readers_to_whom_null_is_unequal(data: st.DataObject):
+def test_inclusive_projection_allows_null_as_unequal(data: st.DataObject):
     table, spec = data.draw(partitioned_tables(with_ends=False))
     schema = schema_of(table)
     expression = data.draw(predicates(table))
@@ -902,7 +904,7 @@ NEVER_NULL_IN_SQL = (OP.NOT_EQ, OP.NOT_IN, OP.NOT_STARTS_WITH)
 
 @given(st.data())
 @cases(150)
-def test_projections_agree_with_pyiceberg_but_where_ours_are_safer_or_more_exact(data: st.DataObject):
+def test_projections_agree_with_pyiceberg_or_are_safer(data: st.DataObject):
     type_ = data.draw(st.sampled_from(FOREIGN_TYPES))
     transform = data.draw(st.sampled_from([t for t in TRANSFORMS[:-1] if t.accepts(type_)]))
     field = NestedField(field_id=1, name="x", type=type_, required=data.draw(st.booleans()))
@@ -1017,7 +1019,7 @@ def test_a_nested_column_may_partition():
 @pytest.mark.slow
 @given(st.data())
 @cases(200)
-def test_the_residual_asks_of_the_rows_of_a_partition_what_the_filter_asks(data: st.DataObject):
+def test_residual_selects_the_same_rows(data: st.DataObject):
     table, spec = data.draw(partitioned_tables())
     schema = schema_of(table)
     expression = bind(data.draw(filters(table)), schema)

@@ -152,7 +152,8 @@ def test_a_filter_has_a_greatest_number_of_literals():
         parse_where(listing(MAX_LITERALS - 1) + " AND b = 1 AND c = 1")
 
 
-def test_parentheses_change_nothing_and_too_many_are_refused_at_their_place():
+def test_parentheses_are_neutral_and_bounded():
+    """Parentheses change nothing, and too many are refused at their position."""
     assert parse_where(nested(MAX_DEPTH, "(", ")")) == parse_where("a = 1")
     with pytest.raises(ExpressionError, match=f"deeper than {MAX_DEPTH} levels") as caught:
         parse_where("(" * (MAX_DEPTH + 1) + "a = 1" + ")" * (MAX_DEPTH + 1))
@@ -433,7 +434,7 @@ def test_what_is_no_name_is_no_column(text: str):
 
 
 @for_each(("text", "name"), [("date", "date"), ("ıs", "ıs"), ('"in"', "in"), ("`and`.b", "and.b")])
-def test_a_word_that_is_no_keyword_and_one_in_quotes_name_columns(text: str, name: str):
+def test_non_keywords_and_quoted_words_name_columns(text: str, name: str):
     assert parse_where(f"{text} is null").column == name
 
 
@@ -477,12 +478,12 @@ TERM = BoundPredicate(OP.EQ, FIELD, (1,))
 
 
 @pytest.mark.parametrize("constant", [ALWAYS_TRUE, ALWAYS_FALSE])
-def test_constants_stay_the_same_objects_on_their_way_to_executors(constant: Expression):
+def test_constants_keep_identity_when_pickled(constant: Expression):
     assert pickle.loads(pickle.dumps(constant)) is constant
     assert pickle.loads(pickle.dumps(Not(constant))).child is constant
 
 
-def test_a_chain_is_taken_apart_in_order_and_stops_at_another_connective():
+def test_chain_is_flattened_in_order_by_connective():
     a, b, c, d = (Predicate(OP.IS_NULL, name) for name in "abcd")
     either = Or(c, d)
     assert chain(And, [And(And(a, b), either)]) == [a, b, either]

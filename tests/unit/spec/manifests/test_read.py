@@ -140,7 +140,7 @@ def test_what_an_entry_says_is_not_inherited():
 
 
 @pytest.mark.parametrize("entry", [existing(), deleted()])
-def test_an_older_entry_does_not_inherit_its_file_sequence_number(entry: ManifestEntry):
+def test_older_entry_inherits_no_file_sequence_number(entry: ManifestEntry):
     without = msgspec.structs.replace(entry, file_sequence_number=None)
     assert read_entries(*write_manifest([without])) == [without]
 
@@ -170,7 +170,7 @@ def test_in_a_manifest_of_version_1_every_number_is_0(status: Status):
     assert (entry.status, entry.sequence_number, entry.file_sequence_number) == (status, 0, 0)
 
 
-def test_numbers_of_a_manifest_that_is_not_committed_are_not_known_yet():
+def test_uncommitted_manifest_has_unknown_sequence_numbers():
     (entry,) = read_entries(*write_manifest([added()], sequence_number=None))
     assert (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number) == (SNAPSHOT_ID, None, None)
 
@@ -368,7 +368,7 @@ def test_values_of_a_partition_go_by_field_id_not_by_place():
     assert read_entries(data, row, UNPARTITIONED)[0].data_file.partition == ()
 
 
-def test_a_partition_field_that_no_id_finds_is_an_error_never_null():
+def test_partition_field_without_id_is_an_error_not_null():
     data, row = write_manifest([added()])
     renumbered = StructType((NestedField(field_id=1001, name="day", type=DAY.fields[0].type),))
     assert refused(data, row, renumbered) == f"cannot read {MANIFEST!r}: it has no partition field with id 1001 ('day')"
@@ -487,7 +487,7 @@ def test_a_number_that_stands_for_nothing_is_refused(place: str):
     assert message == f"cannot read {MANIFEST!r}: an entry has {place} 9; the spec knows 0, 1, 2"
 
 
-def test_a_list_with_a_content_that_stands_for_nothing_is_refused():
+def test_manifest_list_with_unknown_content_is_refused():
     def swap(schema: Any) -> None:
         partition_spec, content = field_of(schema, 502), field_of(schema, 517)
         partition_spec["field-id"], content["field-id"] = 517, 502
@@ -497,7 +497,7 @@ def test_a_list_with_a_content_that_stands_for_nothing_is_refused():
 
 
 @pytest.mark.parametrize("content", [FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES])
-def test_delete_files_and_data_files_lie_in_manifests_of_their_own(content: FileContent):
+def test_data_and_delete_files_need_own_manifests(content: FileContent):
     deletes = data_file(content=content, equality_ids=(1,) if content is FileContent.EQUALITY_DELETES else None)
     data, row = write_manifest([added(deletes)], content=ManifestContent.DELETES)
     assert read_entries(data, row)[0].data_file == deletes
@@ -508,7 +508,8 @@ def test_delete_files_and_data_files_lie_in_manifests_of_their_own(content: File
 # Manifest lists of version 1.
 
 
-def test_a_list_of_version_1_has_no_numbers_no_content_and_perhaps_no_counts():
+def test_v1_list_has_no_sequence_numbers_or_content():
+    """A list of version 1 reads as data with sequence number 0, and may have no counts."""
     fields = [
         {"name": "manifest_path", "type": "string", "field-id": 500},
         {"name": "manifest_length", "type": "long", "field-id": 501},
@@ -565,7 +566,7 @@ def test_counts_length_and_partitions_are_those_of_the_entries():
         ({"schema": b"{}"}, "its 'schema' cannot be read: a schema must be an object"),
     ],
 )
-def test_a_header_that_does_not_tell_the_partition_type_is_refused(metadata, problem):
+def test_header_without_partition_type_is_refused(metadata, problem):
     with pytest.raises(InvalidTableError, match=f"manifest '{MANIFEST}'.*{problem}"):
         inspect_manifest(with_metadata(version_1(THREE), metadata), MANIFEST)
 
@@ -577,7 +578,7 @@ def test_partitions_that_are_not_of_the_spec_are_refused():
         inspect_manifest(with_metadata(version_1(THREE), changed), MANIFEST)
 
 
-def test_of_what_an_unknown_transform_makes_nothing_is_summarized():
+def test_unknown_transform_has_no_partition_summary():
     row = inspect_manifest(with_metadata(version_1(THREE), {"partition-spec": spec_of("unheard-of")}), MANIFEST)
     assert (row.partitions, lacks_counts(row)) == (None, False)
 
@@ -606,7 +607,7 @@ def foreign(schema: Any) -> dict[int, tuple[str, bool, str]]:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_manifest_lists_have_the_fields_that_pyiceberg_gives_them(version: int):
+def test_manifest_list_fields_agree_with_pyiceberg(version: int):
     assert described(manifest_file_type(version)) == foreign(MANIFEST_LIST_FILE_SCHEMAS[version])
 
 
@@ -687,7 +688,7 @@ _FILES = st.lists(
 
 
 @given(st.lists(_FILES, max_size=4), st.integers(10_000, 20_000))
-def test_no_two_rows_get_one_id_and_the_next_row_id_is_above_them_all(contents, next_row_id: int):
+def test_row_ids_are_unique_and_below_next_row_id(contents, next_row_id: int):
     rows = []
     for files in contents:
         counts = {s: sum(n for status, n, _ in files if status is s) for s in Status}
@@ -756,7 +757,7 @@ def test_bounds_are_the_least_and_the_greatest_value(type_: Type, values: Any, l
 
 
 @pytest.mark.parametrize("values", [(0.0, -0.0), (-0.0, 0.0), (-0.0, 0.0, -0.0)])
-def test_a_lower_bound_does_not_hide_minus_zero_nor_an_upper_bound_zero(values: tuple[float, ...]):
+def test_zero_bounds_include_both_signs(values: tuple[float, ...]):
     least, greatest = bounds(FLOAT, *values)
     assert math.copysign(1, least) == -1
     assert math.copysign(1, greatest) == 1

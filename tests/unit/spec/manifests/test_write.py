@@ -317,7 +317,7 @@ def numbers_of(manifests: Iterable[ManifestFile]) -> list[tuple[int | None, int 
     return [(m.sequence_number, m.min_sequence_number) for m in manifests]
 
 
-def test_a_long_list_is_cut_into_blocks_that_readers_unpack_one_at_a_time():
+def test_long_manifest_list_is_split_into_blocks():
     many = [msgspec.structs.replace(OLD, manifest_path=f"{OLD.manifest_path}{number:05}") for number in range(3_000)]
     data = written_list(*many)
     assert [m.manifest_path for m in read_manifest_list(data, LIST)] == [m.manifest_path for m in many]
@@ -356,7 +356,7 @@ def test_entries_of_any_partition_type_are_written_and_read_back(data: st.DataOb
 @pytest.mark.slow
 @given(st.data())
 @cases(30)
-def test_partitions_of_decimals_and_fixed_values_of_every_size_come_back(data: st.DataObject):
+def test_decimal_and_fixed_partitions_round_trip(data: st.DataObject):
     partition = data.draw(partition_types(decimal_types() | fixed_types()))
     entries = draw_entries(data, partition)
     assert read_entries(*write_manifest(entries, partition), partition) == entries
@@ -384,7 +384,8 @@ def test_a_manifest_list_is_written_and_read_back(manifests: list[ManifestFile],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
-def test_a_manifest_list_that_was_cut_short_is_refused_wherever_no_block_ends(codec: str):
+def test_truncated_manifest_list_is_refused(codec: str):
+    """A list cut anywhere but at the end of a block is refused."""
     manifests = [msgspec.structs.replace(write_manifest(ENTRIES)[1], manifest_path=f"m{i}") for i in range(5)]
     data = write_list(manifests, codec=codec)
     (block,) = blocks(data)
@@ -427,7 +428,7 @@ CHANGES = pytest.mark.parametrize("change", [changed_bytes, changed_schema])
 @pytest.mark.slow
 @CHANGES
 @pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
-def test_a_changed_manifest_is_read_or_refused_by_an_error_of_ours(change: Any, codec: str):
+def test_changed_manifest_reads_or_raises_own_error(change: Any, codec: str):
     original, row = write_manifest(ENTRIES, codec=codec)
     outcomes = set()
 
@@ -449,7 +450,7 @@ def test_a_changed_manifest_is_read_or_refused_by_an_error_of_ours(change: Any, 
 @pytest.mark.slow
 @CHANGES
 @pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
-def test_a_changed_manifest_list_is_read_or_refused_by_an_error_of_ours(change: Any, codec: str):
+def test_changed_manifest_list_reads_or_raises_own_error(change: Any, codec: str):
     _, row = write_manifest(ENTRIES)
     original = write_list([row, row], codec=codec)
     outcomes = set()
@@ -634,7 +635,7 @@ def test_types_that_are_used_twice_go_both_ways(types: tuple[str, ...], values: 
 
 
 @pytest.mark.slow
-def test_a_second_use_that_refers_to_the_first_as_java_writes_it_is_read():
+def test_named_type_reference_as_in_java_is_read():
     partition = drawn_columns("uuid", "uuid")
     data, row = write_manifest([existing(data_file(partition=UUIDS))], partition)
 
@@ -673,7 +674,7 @@ def test_an_empty_list_of_pyiceberg_is_read():
 
 
 @pytest.mark.slow
-def test_version_1_as_pyiceberg_writes_it_is_read_with_sequence_number_0():
+def test_v1_manifest_of_pyiceberg_has_sequence_number_0():
     entries = [msgspec.structs.replace(e, snapshot_id=4) for e in (added(), existing(), deleted())]
     data, manifest = write_with_pyiceberg(MANIFEST, entries, DAY, version=1)
     (row,) = read_manifest_list(write_list_with_pyiceberg(LIST, [manifest], version=1), LIST)
