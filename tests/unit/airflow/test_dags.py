@@ -335,7 +335,7 @@ def test_unscheduled_policy_taking_job_is_warned_of_at_parse(tmp_path):
     assert list(json.loads(done.stdout)["dags"]["icekeep_night"]["tasks"]) == ["outcome", "c.db.t.check"]
 
 
-def test_a_wrong_schedule_of_one_policy_leaves_the_dags_of_the_others(conf):
+def test_wrong_schedule_leaves_dags_of_other_policies(conf):
     conf.write_text(conf.read_text().replace('"0 2 * * *"', '"0 25 * * *"'))
     done = run(conf, ROOT / "airflow_dags")
     line = f"configuration key 'policies[0].schedule': '0 25 * * *' is not a cron schedule; give {SCHEDULE_FORM} ({conf}, line 3)"
@@ -352,7 +352,7 @@ def test_a_wrong_schedule_of_one_policy_leaves_the_dags_of_the_others(conf):
     assert list(dags["icekeep_here"]["tasks"]) == ["outcome", "c.db.t.compact"]
 
 
-def test_a_broken_configuration_is_an_import_error_that_names_the_key(tmp_path):
+def test_broken_configuration_is_import_error_with_key(tmp_path):
     path = tmp_path / "broken.yaml"
     path.write_text("policies: [{name: n}]")
     done = run(path, ROOT / "airflow_dags")
