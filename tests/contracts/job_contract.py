@@ -156,7 +156,7 @@ class JobContract:
             world.storage.create(f"{world.table.metadata.location}/.icekeep/runs/dead-1/{name}", b"{}")
         world.runtime.pass_ms(2 * DAY_MS)
 
-    def test_plan_foretells_handling_of_leftovers(self) -> None:
+    def test_plan_predicts_handling_of_leftovers(self) -> None:
         """A plan gives the same figures for leftovers of earlier runs as the run itself."""
         world = self._filled()
         self.leave(world)
@@ -220,7 +220,7 @@ class JobContract:
             assert_one_line(raised.value)
         assert world.state() == before
 
-    def test_fault_at_any_call_is_reported_and_next_run_finishes(self) -> None:
+    def test_fault_at_any_call_is_finished_by_next_run(self) -> None:
         """A fault in the middle costs no row, and the next run does the rest."""
         counted = self._filled()
         with Fault(counted) as clean:

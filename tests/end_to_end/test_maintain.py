@@ -323,7 +323,7 @@ def in_cron(operator: Operator, command: str, variables: dict[str, str]) -> subp
     )
 
 
-def test_cron_mails_one_line_only_after_bad_night(fleet: Operator) -> None:
+def test_cron_mails_one_line_after_failed_night_only(fleet: Operator) -> None:
     variables, command = crontab(fleet)
     log, secrets = Path(variables["LOG"]), Path(variables["SECRETS"])
     lost = in_cron(fleet, command, variables)

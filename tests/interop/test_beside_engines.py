@@ -362,7 +362,7 @@ def test_compact_replans_after_java_commits_in_between(contested: Contested, ord
     contested.check()
 
 
-def test_compact_replans_after_faster_java_that_began_earlier(contested: Contested) -> None:
+def test_compact_replans_after_earlier_begun_java_commits(contested: Contested) -> None:
     contested.start()
     result = contested.compact(Acts(contested.commit))
     assert result.planned_anew_files_count == 8

@@ -239,7 +239,7 @@ def test_a_commit_whose_request_or_answer_is_lost(table, behind, proxy, query, l
 
 
 @pytest.mark.deep
-def test_late_commit_is_awaited_and_not_doubled(table, behind, catalog, proxy, query):
+def test_late_commit_is_waited_for_and_not_doubled(table, behind, catalog, proxy, query):
     """Its transaction holds the row's lock until its COMMIT arrives: what was sent again waits, and finds its work."""
 
     def until_the_next_waits() -> None:
@@ -273,7 +273,7 @@ def test_a_commit_whose_server_is_away_for_minutes(table, behind, proxy, query):
 
 
 @pytest.mark.deep
-def test_silent_server_at_commit_is_not_awaited_forever(table, behind, proxy, query, monkeypatch):
+def test_wait_for_silent_server_at_commit_is_bounded(table, behind, proxy, query, monkeypatch):
     base = behind.load(EVENTS)
     monkeypatch.setattr(database_module, "_ANSWER_TIMEOUT_SECONDS", 0.5)
     proxy.swallow_answer(COMMIT)
@@ -375,7 +375,7 @@ def test_transaction_timeouts_apply_unless_set_in_address(uri):
 
 
 @pytest.mark.deep
-def test_database_default_isolation_does_not_change_ours(query, uri):
+def test_database_default_isolation_is_overridden(query, uri):
     for kind in ("serializable", "repeatable read"):
         name = query("SELECT current_database()")[0][0]
         query(f"ALTER DATABASE {name} SET default_transaction_isolation = '{kind}'")

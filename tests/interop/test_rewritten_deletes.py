@@ -258,7 +258,7 @@ def test_java_goes_on_writing_and_compacts_what_we_converted(
 @pytest.mark.deep
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("started", ["before the deletes", "after the deletes"])
-def test_java_compaction_started_before_us_commits_after_us(
+def test_java_compaction_begins_before_and_commits_after(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, started: str, version: int
 ) -> None:
     """apache/iceberg #10312: it is refused, since our snapshot is none of those that it does not look into."""
@@ -307,7 +307,7 @@ class Intruder:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("version", [2, 3])
-def test_java_compaction_lands_between_our_plan_and_commit(
+def test_java_compaction_lands_between_plan_and_commit(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, version: int
 ) -> None:
     """Its new file is as old as the start of the compaction, so the deletes reach it (apache/iceberg #10312)."""

@@ -296,7 +296,7 @@ def test_failed_job_keeps_exit_status_without_result_file(capsys, tmp_path, monk
     assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "r.json")) == 5
 
 
-def test_full_stdout_is_reported_and_is_no_job_failure(capsys, monkeypatch, tmp_path):
+def test_full_stdout_is_reported_and_not_a_job_failure(capsys, monkeypatch, tmp_path):
     """`icekeep compact ... > file` on a full disk."""
     monkeypatch.setattr(process_run, "_print", thrown(OSError(28, "No space left on device")))
     with (tmp_path / "out").open("w") as stream:

@@ -200,7 +200,7 @@ def test_logins_that_nobody_was_told_of_are_cut_out_too():
     "address",
     ["host:9083", "https://", "https://me:p/w@host", "https://h:x", "https://a@b@c"],
 )
-def test_address_that_would_show_password_part_is_none(address):
+def test_address_that_would_show_password_part_is_refused(address):
     assert server_address(address, ("https",)) is None
 
 

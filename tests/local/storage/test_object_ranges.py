@@ -92,7 +92,7 @@ FEW_BESIDE_MANY = [*FLAT, *(f"wh/t/metadata/snap-{CHANCE.getrandbits(62)}-1-{num
     "names", [FLAT, TASKS, DAYS, HASHED, FEW_BESIDE_MANY], ids=["flat", "tasks", "days", "hashed", "beside"]
 )
 @pytest.mark.parametrize("count", [4, 16, 64])
-def test_engine_file_names_are_divided_evenly_by_few_requests(names, count):
+def test_engine_names_are_divided_evenly_by_few_requests(names, count):
     """apache/iceberg #16932: one listing on the driver had seen 38 % of a table after eight hours."""
     store = Sorted(names, 1000)
     ranges = name_ranges(store, "wh/t/", count, 1, 1000)

@@ -278,6 +278,7 @@ def test_defaults_and_layers_of_the_file_are_in_force(tmp_path):
 
 
 def test_policy_that_needs_catalog_is_scheduled_too(tmp_path):
+    """Its DAG asks the catalog at run time for what is due."""
     path = tmp_path / "my.yaml"
     path.write_text(LAYERED)
     dags = look(path)["dags"]

@@ -243,6 +243,7 @@ def test_triggerer_gives_up_on_unreachable_yarn(airflow, task, yarn, monkeypatch
 
 
 def test_restarted_resource_manager_may_not_know_application(airflow, task, yarn):
+    """The triggerer asks on, and does not take the application for lost."""
     yarn.answers, context = [RUNNING, 404, 404, RUNNING, DONE], Context()
     event = event_of(deferred(airflow, lambda: task().execute(context)))
     assert event["report"][1] == "SUCCEEDED"
@@ -336,7 +337,7 @@ def test_deferrable_defaults_to_airflow_configuration(task, monkeypatch, given, 
     assert task(deferrable=given).deferrable is bool(defers)
 
 
-def test_answer_of_another_server_is_error_and_no_end(yarn):
+def test_invalid_yarn_answer_is_error_not_job_end(yarn):
     for answer in ({}, {"state": ""}, "text"):
         yarn.answers = [answer]
         with pytest.raises(OSError, match="does not answer as a ResourceManager does"):

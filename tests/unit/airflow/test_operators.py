@@ -123,6 +123,7 @@ def test_every_table_of_unit_runs_despite_failures(airflow, installation, tmp_pa
 
 
 def test_unit_of_hopeless_failures_fails_without_retry(airflow, installation, tmp_path):
+    """A retry is of no use where no call can succeed another time."""
     answer(tmp_path, {"c.d.bad": [4, {}], "c.d.wrong": [2, {}]})
     found = executed(
         airflow,

@@ -350,6 +350,7 @@ def test_a_snapshot_that_is_in_the_way_of_itself_has_committed(catalog, table, s
 
 
 def test_equal_bytes_two_writers_may_choose_prove_nothing(catalog, table, storage):
+    """Equal bytes prove a commit only where no other writer could have chosen the same ones."""
     repeat_create(storage)
     assert isinstance(catalog.swap(table, [], set_counter(1)), Conflict)
 

@@ -45,7 +45,7 @@ def test_a_table_that_pyiceberg_made_is_loaded_and_committed_to(ours, theirs):
     assert their_table.refresh().properties == {"owner": "them", COUNTER: "1"}
 
 
-def test_pyiceberg_loads_and_commits_to_our_table(ours, theirs):
+def test_pyiceberg_loads_and_commits_to_icekeep_table(ours, theirs):
     ours.create_namespace(("db",))
     table = ours.create(EVENTS, simple_metadata(ours.default_location(EVENTS), owner="us"))
     their_table = theirs.load_table("db.events")

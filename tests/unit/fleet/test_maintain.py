@@ -555,7 +555,7 @@ class AwayDuringTheLook:
         (ends_with(1), DAY_MS, "done", ""),
     ],
 )
-def test_earlier_runs_do_not_count_as_elsewhere_after_outage(world, records, earlier, ago_ms, status, why):
+def test_record_outage_does_not_make_earlier_runs_concurrent(world, records, earlier, ago_ms, status, why):
     """Records that are away while tables are read do not make earlier runs look concurrent."""
     ran = {(table, job): earlier for table in ("sick", "some", "calm") for job in JOBS}
     maintain(fleet_of(world, Jobs(ran, records), records=records))
@@ -672,6 +672,7 @@ def test_an_interrupted_job_keeps_its_run_and_what_it_said(world):
     [(OutcomeUnknownError, "failed"), (SafetyError, "refused"), (UnsupportedError, "refused")],
 )
 def test_serious_outcome_is_reported_despite_interrupt(world, error, status):
+    """A refusal or an unknown outcome keeps its kind and its run where the whole run is ended."""
     fleets = []
 
     def doubtful(assignment):

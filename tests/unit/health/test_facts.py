@@ -134,6 +134,7 @@ def test_job_with_work_is_due_for_every_number_over_limit(job):
 
 
 def test_idle_facts_hold_for_default_arguments_only():
+    """They say nothing of what earlier runs left."""
     world = World(2)
     world.append(0)
     health = table_health(world.table, no_spark)

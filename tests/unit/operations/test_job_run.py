@@ -118,7 +118,7 @@ def test_a_dry_run_of_a_job_that_changes_nothing_is_the_job():
 BROKEN = replace(SEAMS, load_table="kit.fake_jobs:load_broken_table", open_catalog="kit.fake_jobs:open_catalog")
 
 
-def test_job_for_unreadable_tables_runs_or_plans_without_one(monkeypatch):
+def test_unreadable_table_is_given_to_job_that_supports_it(monkeypatch):
     job = replace(
         JOBS["expire_snapshots"],
         unreadable="kit.fake_jobs:run_on_broken",
@@ -139,7 +139,7 @@ def test_job_for_unreadable_tables_runs_or_plans_without_one(monkeypatch):
     assert (outcome.status, outcome.dry_run) == ("planned", True)
 
 
-def test_other_jobs_fail_where_table_does_not_load():
+def test_job_without_support_fails_on_unreadable_table():
     with pytest.raises(InvalidTableError, match="it is no metadata"):
         run("compact", seams=BROKEN)
     assert HISTORY == ["load local.db.t"]

@@ -106,7 +106,7 @@ def test_a_table_that_is_not_there_is_named_with_its_catalog(tmp_path):
         load_table(TableReference(settings, "db.t"))
 
 
-def test_missing_table_error_says_first_part_is_no_catalog(tmp_path):
+def test_missing_table_error_notes_unknown_catalog(tmp_path):
     config = parse_config(f"catalogs: {{c: {{type: hadoop, warehouse: {tmp_path}}}}}")
     reference = find_table(Catalogs(config, dict, {}, tmp_path), "nope.db.t")
     message = r"no table 'nope\.db\.t' in catalog 'c'.*; 'nope' is not configured as a catalog either$"

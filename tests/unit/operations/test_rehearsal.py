@@ -79,6 +79,7 @@ def test_a_commit_that_has_nothing_to_do_asks_for_no_swap(catalog, table):
 
 
 def test_refused_swap_with_nothing_left_is_not_in_table(catalog, table):
+    """Another writer had made the same change already."""
     watched = WatchedCatalog(catalog)
     second = table.metadata.current_snapshot_id
     catalog.follow(after(lambda: create_tag(catalog.load(table.identifier), "v1", second), then=CONFLICTS))

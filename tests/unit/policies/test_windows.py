@@ -210,7 +210,8 @@ def test_job_is_due_by_any_condition_after_its_interval(trigger, facts):
 
 @cases(200)
 @given(trigger=triggers, facts=facts_of, name=st.sampled_from(MEASURED))
-def test_worse_table_is_no_less_due_and_unknown_is_not_due(trigger, facts, name):
+def test_due_is_monotonic_and_unknown_value_is_not_due(trigger, facts, name):
+    """A worse number never makes a job less due, and an unknown one never makes it due."""
     due = is_due(trigger, facts, NOW_MS).is_due
     value = getattr(facts, name)
     worse = msgspec.structs.replace(facts, **{name: (value or 0) + 3})

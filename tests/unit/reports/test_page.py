@@ -202,7 +202,7 @@ def test_freed_and_replaced_bytes_are_distinguished():
     assert "Frees 0" not in text
 
 
-def test_job_command_stands_in_summary_and_table_part():
+def test_job_command_is_in_summary_and_table_part():
     job = replace(full_table().jobs[0], command="icekeep compact --table lake.db.full")
     page = Page(rendered(report_of(full_table(jobs=(job, full_table().jobs[1]), faults=()))))
     assert "".join(text for tag, text in page.texts if tag == "code").count(job.command) == 2

@@ -31,7 +31,7 @@ def test_from_the_first_answer_on_nothing_is_bounded():
     assert first.ask(threading.current_thread) is here
 
 
-def test_error_of_call_is_raised_and_connection_is_no_answer():
+def test_call_error_is_raised_and_connection_is_not_an_answer():
     first, here = FirstAnswer("http://host:1", 60_000), threading.current_thread()
     with pytest.raises(ZeroDivisionError):
         first.ask(lambda: 1 // 0)

@@ -119,7 +119,7 @@ def test_disk_error_fails_its_moves_and_keeps_old_names(tmp_path, moves, breaks_
     assert files(tmp_path) == MOVED
 
 
-def test_source_unlinked_by_other_process_is_no_failure(tmp_path, moves, monkeypatch, storage):
+def test_source_unlinked_by_other_process_counts_as_moved(tmp_path, moves, monkeypatch, storage):
     flush = storage._flush_directory
     (tmp_path / "trash" / "new").mkdir()
 

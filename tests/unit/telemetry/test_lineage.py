@@ -123,7 +123,8 @@ def test_a_drop_is_one(tmp_path):
     assert written["facets"]["lifecycleStateChange"]["lifecycleStateChange"] == "DROP"
 
 
-def test_unloaded_table_is_no_dataset_and_dry_run_no_run(tmp_path):
+def test_unloaded_tables_and_dry_runs_are_not_emitted(tmp_path):
+    """A table that could not be loaded is no dataset, and a dry run no run."""
     first, last = emitted(tmp_path, started(table_location=None), ended(status="failed", exit_status=1))
     assert (first["inputs"], last["inputs"], last["outputs"]) == ([], [], [])
     assert emitted(tmp_path / "no", started(only_tells=True), ended()) == []

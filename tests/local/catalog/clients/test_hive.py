@@ -374,7 +374,7 @@ def test_a_metastore_that_does_not_compare_is_sent_nothing_again(catalog, table,
     assert metastore.calls.count(ALTER) == 1
 
 
-def test_silent_metastore_is_not_awaited_forever(metastore, tmp_path):
+def test_wait_for_silent_metastore_is_bounded(metastore, tmp_path):
     catalog = open_catalog("local", hive_properties(metastore, tmp_path, **{"hive.client.socket-timeout-ms": "300"}))
     catalog.create_namespace(("db",))
     table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))

@@ -327,7 +327,7 @@ class TestCommit:
         assert live(after, "elsewhere") == {"old": 1, "theirs": 1}
         assert live(after) == {"old": 1, "new": 1}
 
-    def test_bad_request_on_unchanged_table_is_no_conflict(self, server, table):
+    def test_bad_request_on_unchanged_table_is_not_conflict(self, server, table):
         server.faults = [Fault(False, 400, body(400, "ValidationException"))]
         with pytest.raises(UsageError, match="the server says no"):
             self.commit(table)

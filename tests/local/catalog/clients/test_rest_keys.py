@@ -179,7 +179,7 @@ def test_a_repeated_request_is_let_in_with_a_new_login(server, catalog, fault):
     assert len(set(keys_of_commits(server)[-3:])) == 1
 
 
-def test_absent_server_is_awaited_once_for_table_timeout(server, catalog, table, runtime):
+def test_absent_server_is_waited_for_within_table_timeout(server, catalog, table, runtime):
     """First the request is sent again, and then the table is looked at: both together take no longer."""
     server.key_lifetime = "PT2H"
     catalog = open_catalog("local", server.properties, runtime=runtime)
