@@ -92,7 +92,7 @@ with DAG("deferred", schedule=None, default_args={"deferrable": True, "retries":
 """
 
 
-def test_a_triggerer_waits_for_a_job_and_its_end_is_that_of_the_driver(
+def test_triggerer_waits_and_reports_driver_outcome(
     yarn: Yarn, on_hdfs: Site, archive_in_hdfs: str, tmp_path: Path
 ) -> None:
     """The task's slot is free from when YARN has accepted the application."""

@@ -94,7 +94,7 @@ def test_who_is_killed_in_the_middle_of_a_job(
 
 
 @pytest.mark.parametrize("name", ["compact", "position-deletes", "equality-deletes", "manifests"])
-def test_the_file_of_a_task_that_was_killed_is_removed_by_the_run(
+def test_killed_task_file_is_removed_by_run(
     standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
 ) -> None:
     """The request arrives and is carried out, and nobody is left who could tell its name."""

@@ -133,7 +133,7 @@ class CatalogContract:
         sound.storage.create(location, b"garbage")
         return sound, location
 
-    def test_a_table_whose_metadata_makes_no_sense_is_given_that_of_an_earlier_file(self, catalog, other, spoilt):
+    def test_reattach_replaces_invalid_metadata_with_earlier_file(self, catalog, other, spoilt):
         sound, location = spoilt
         outcome = catalog.reattach(msgspec.structs.replace(sound, metadata_location=location))
         assert isinstance(outcome, Committed)
@@ -146,7 +146,7 @@ class CatalogContract:
         again = catalog.swap(after, [], set_counter(2))
         assert isinstance(again, Committed)
 
-    def test_a_table_whose_metadata_is_missing_is_given_that_of_an_earlier_file(self, catalog, other, spoilt):
+    def test_reattach_replaces_missing_metadata_with_earlier_file(self, catalog, other, spoilt):
         sound, location = spoilt
         sound.storage.delete_many([location])
         # In a directory the files are the pointer: without the newest the table is at the one before, and loads.
@@ -155,7 +155,7 @@ class CatalogContract:
         assert isinstance(outcome, Committed if is_pointed_at else Conflict)
         assert other.load(EVENTS).metadata.properties == sound.metadata.properties
 
-    def test_nothing_is_attached_where_another_file_is_current_by_now(self, catalog, other, spoilt, files):
+    def test_reattach_is_conflict_once_another_file_is_current(self, catalog, other, spoilt, files):
         sound, location = spoilt
         attached = catalog.reattach(msgspec.structs.replace(sound, metadata_location=location)).table
         before = files()
@@ -196,7 +196,7 @@ class CatalogContract:
 
         return fail
 
-    def test_what_stands_in_the_way_of_old_metadata_is_not_taken_for_a_failed_commit(self, catalog, create, undeleted):
+    def test_old_metadata_cleanup_failure_does_not_fail_commit(self, catalog, create, undeleted):
         """The files of the snapshot that had landed were removed."""
         kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
         first = create(**kept)
@@ -207,9 +207,7 @@ class CatalogContract:
         assert asked == ([first.metadata_location] if self.deletes_metadata else [])
         assert catalog.load(EVENTS).metadata_location == outcome.table.metadata_location
 
-    def test_what_stands_in_the_way_of_refused_metadata_does_not_hide_the_conflict(
-        self, catalog, other, create, undeleted
-    ):
+    def test_refused_metadata_cleanup_failure_keeps_conflict(self, catalog, other, create, undeleted):
         """The retry was lost, and the outcome told as unknown, though it was proved."""
         base = create()
         theirs, ours = (
@@ -234,7 +232,8 @@ class CatalogContract:
     def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog, tmp_path):
         assert catalog.default_location(("a", "b", "t")).endswith(f"{tmp_path}/warehouse/a/b/t")
 
-    def test_a_table_in_no_namespace_is_refused_and_the_error_says_how_to_make_it(self, catalog, create):
+    def test_table_without_namespace_is_refused_with_fix(self, catalog, create):
+        """The error shows the call that creates the namespace."""
         with pytest.raises(
             NotFoundError, match=r"no namespace 'none' in catalog 'local'; create it first with .*\('none',\)"
         ):
@@ -248,7 +247,7 @@ class CatalogContract:
         assert catalog.load(EVENTS).metadata == made.metadata
         assert files() == before
 
-    def test_a_table_that_is_not_there_is_not_found_and_near_names_are_told(self, catalog, create):
+    def test_missing_table_is_not_found_and_near_names_suggested(self, catalog, create):
         create()
         create(("db", "orders"))
         with pytest.raises(
@@ -358,7 +357,7 @@ class CatalogContract:
         catalog.swap(base, [], set_counter(1))
         assert COUNTER not in base.metadata.properties
 
-    def test_a_swap_of_a_base_that_was_replaced_is_a_conflict_and_leaves_no_file(self, catalog, other, create, files):
+    def test_swap_of_replaced_base_is_conflict_and_leaves_no_file(self, catalog, other, create, files):
         base = create()
         winner = other.swap(other.load(EVENTS), [], set_counter("winner"))
         before = files()
@@ -368,13 +367,13 @@ class CatalogContract:
         assert files() == before
         assert catalog.load(EVENTS).metadata == winner.table.metadata
 
-    def test_a_requirement_that_does_not_hold_is_a_conflict_and_nothing_is_written(self, catalog, create, files):
+    def test_failed_requirement_is_conflict_and_writes_nothing(self, catalog, create, files):
         base, before = create(), files()
         outcome = catalog.swap(base, [AssertRefSnapshotId("main", 7)], set_counter(1))
         assert outcome == Conflict("ref 'main' is at snapshot None, not 7", is_final=True)
         assert files() == before
 
-    def test_updates_that_do_not_fit_are_errors_and_nothing_is_written(self, catalog, create, files):
+    def test_invalid_updates_are_errors_and_write_nothing(self, catalog, create, files):
         base, before = create(), files()
         with pytest.raises(NotFoundError, match="no snapshot 7"):
             catalog.swap(base, [], [SetSnapshotRef("main", SnapshotRef(snapshot_id=7, type="branch"))])
@@ -392,7 +391,7 @@ class CatalogContract:
         with pytest.raises(NotFoundError):
             catalog.load(EVENTS)
 
-    def test_a_swap_of_a_table_that_was_dropped_and_made_anew_is_a_conflict(self, catalog, other, create):
+    def test_swap_of_dropped_and_recreated_table_is_conflict(self, catalog, other, create):
         base = create(owner="first")
         other.drop(EVENTS)
         create(owner="second")
@@ -419,7 +418,7 @@ class CatalogContract:
         with pytest.raises(PropertyError, match=r"'write.metadata.compression-codec' is 'zstd'; set 'none' or 'gzip'$"):
             create(**{"write.metadata.compression_codec": "zstd"})
 
-    def test_metadata_that_cannot_be_read_is_an_error_that_names_the_file(self, catalog, create):
+    def test_unreadable_metadata_error_names_file(self, catalog, create):
         location = create().metadata_location
         Path(urlsplit(location).path).write_bytes(b"{}")
         with pytest.raises(InvalidTableError, match=location):
@@ -479,7 +478,7 @@ class CatalogContract:
         assert catalog.load(EVENTS).metadata == second.metadata
         assert second.storage.head(location) is not None
 
-    def test_what_is_no_metadata_or_in_no_namespace_is_not_registered(self, catalog, create):
+    def test_register_refuses_invalid_metadata_and_no_namespace(self, catalog, create):
         table = create()
         location = catalog.drop(EVENTS)
         broken = f"{table.metadata.location}/metadata/00009-broken.metadata.json"
@@ -511,7 +510,7 @@ class CatalogContract:
         base.storage.create(manifest_list, b"list")
         assert catalog.register_table(EVENTS, location).metadata == table.metadata
 
-    def test_a_table_that_was_made_anew_under_the_name_is_not_dropped(self, catalog, other, create):
+    def test_recreated_table_is_not_dropped(self, catalog, other, create):
         """What was planned was about another one."""
         planned = create()
         other.drop(EVENTS)
@@ -536,7 +535,7 @@ class CatalogContract:
         catalog.drop(EVENTS, table_uuid=planned.metadata.table_uuid)
         assert catalog.list_tables(("db",)) == []
 
-    def test_a_table_whose_metadata_makes_no_sense_is_dropped_by_the_place_of_that(self, catalog, other, create):
+    def test_table_with_invalid_metadata_is_dropped_by_location(self, catalog, other, create):
         """Such metadata says no uuid by which the table could be meant."""
         location = create().metadata_location
         storage = catalog.find(EVENTS).storage
@@ -610,24 +609,24 @@ class RestCatalogContract(CatalogContract):
     # The server decides how metadata files are named and compressed, and reads them itself.
     test_a_table_that_wants_gzip_gets_it = None
     test_a_compression_that_the_spec_does_not_know_is_refused = None
-    test_metadata_that_cannot_be_read_is_an_error_that_names_the_file = None
+    test_unreadable_metadata_error_names_file = None
     test_a_pointer_is_found_though_the_metadata_makes_no_sense = None
-    test_a_table_whose_metadata_makes_no_sense_is_dropped_by_the_place_of_that = None
-    test_a_table_whose_metadata_makes_no_sense_is_given_that_of_an_earlier_file = None
-    test_a_table_whose_metadata_is_missing_is_given_that_of_an_earlier_file = None
-    test_nothing_is_attached_where_another_file_is_current_by_now = None
+    test_table_with_invalid_metadata_is_dropped_by_location = None
+    test_reattach_replaces_invalid_metadata_with_earlier_file = None
+    test_reattach_replaces_missing_metadata_with_earlier_file = None
+    test_reattach_is_conflict_once_another_file_is_current = None
     test_nothing_is_attached_to_a_table_that_was_dropped = None
     test_reattach_deletes_no_file = None
     # And it alone knows where new tables go.
     test_the_warehouse_is_above_new_tables = None
     # Without a requirement that says otherwise, a server applies a commit to whatever is current.
-    test_a_swap_of_a_table_that_was_dropped_and_made_anew_is_a_conflict = None
+    test_swap_of_dropped_and_recreated_table_is_conflict = None
 
     def test_no_metadata_is_attached_since_the_server_writes_it(self, catalog, create):
         with pytest.raises(UnsupportedError, match=r"writes metadata itself.*'db.events': fix it at the server"):
             catalog.reattach(create())
 
-    def test_a_swap_of_a_base_that_was_replaced_is_a_conflict_and_leaves_no_file(self, catalog, other, create, files):
+    def test_swap_of_replaced_base_is_conflict_and_leaves_no_file(self, catalog, other, create, files):
         base = catalog.swap(create(), [], _append(1)).table
         other.swap(other.load(EVENTS), [], _append(2))
         before = files()

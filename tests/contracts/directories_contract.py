@@ -17,7 +17,7 @@ class DirectoriesContract:
     def root(self) -> str:
         raise NotImplementedError
 
-    def test_a_directory_is_made_with_those_above_it_and_removed_alone(self, storage, root):
+    def test_directory_is_made_with_parents_and_removed_alone(self, storage, root):
         for _ in range(2):
             storage.make_directory(f"{root}/a/b")
         assert storage.directory_exists(f"{root}/a/b")

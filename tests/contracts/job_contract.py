@@ -108,7 +108,8 @@ class JobContract:
         assert getattr(ran.result, "is_idle", True) != (version in self.versions)
         assert_same_rows(ran.after, rows_before(type(self), version))
 
-    def test_files_go_only_where_the_plan_names_them_and_what_was_replaced_stays(self, ran: "Ran") -> None:
+    def test_files_go_only_where_plan_names_them(self, ran: "Ran") -> None:
+        """A job removes only the files that its plan names, and every replaced file stays."""
         assert lost(ran.before, ran.after) == ({*getattr(ran.plan, self.removes)} if self.removes else set())
 
     def test_a_second_run_does_nothing(self, ran: "Ran") -> None:
@@ -127,7 +128,7 @@ class JobContract:
         assert [bool(planned[name]) for name in self.foretold] == [version in self.versions] * len(self.foretold)
         assert both >= {*self.foretold}
 
-    def test_two_runs_that_differ_in_what_they_change_have_two_hashes(self) -> None:
+    def test_runs_with_different_changes_have_different_hashes(self) -> None:
         arguments = {setting.argument for setting in self.job.settings}
         if "approve" not in arguments:
             return
@@ -155,7 +156,8 @@ class JobContract:
             world.storage.create(f"{world.table.metadata.location}/.icekeep/runs/dead-1/{name}", b"{}")
         world.runtime.pass_ms(2 * DAY_MS)
 
-    def test_what_a_run_does_about_what_earlier_runs_left_is_foretold(self) -> None:
+    def test_plan_predicts_handling_of_leftovers(self) -> None:
+        """A plan gives the same figures for leftovers of earlier runs as the run itself."""
         world = self._filled()
         self.leave(world)
         planned, done = figures_of(self.plan(world.copy())), figures_of(self.run(world))
@@ -218,7 +220,8 @@ class JobContract:
             assert_one_line(raised.value)
         assert world.state() == before
 
-    def test_what_fails_in_the_middle_is_told_costs_no_row_and_is_finished_by_the_next_run(self) -> None:
+    def test_fault_at_any_call_is_finished_by_next_run(self) -> None:
+        """A fault in the middle costs no row, and the next run does the rest."""
         counted = self._filled()
         with Fault(counted) as clean:
             self.run(counted)
@@ -231,7 +234,8 @@ class JobContract:
             for way in Fault.WAYS if len(places) == len(kinds) else some:
                 self._fail_at(place, way)
 
-    def test_whatever_fails_once_something_is_done_the_result_says_what(self) -> None:
+    def test_result_reports_changes_despite_later_faults(self) -> None:
+        """After the commit has landed, a fault at any later call still yields what was changed."""
         before, counted = self._filled(), self._filled()
         landed: list[bool] = []
         counted.storage.before = lambda operation, location: landed.append(has_landed(before, counted))

@@ -132,7 +132,7 @@ class TableLife:
             life.assert_rows("orphans")
         life.run("check", "--deep")
 
-    def test_a_dropped_table_is_registered_again_and_a_purge_leaves_nothing(self, life: "Life") -> None:
+    def test_dropped_table_can_be_registered_and_purged(self, life: "Life") -> None:
         location = life.run("drop")["metadata_location"]
         assert life.status("check") == 2
         life.run("register", "--metadata-location", location)

@@ -138,7 +138,7 @@ class PlanContract:
         assert lines
         assert file.head.job == self.contract.job.name
 
-    def test_wherever_it_is_cut_off_it_is_applied_again_and_nothing_is_done_twice(self, path: Path) -> None:
+    def test_interrupted_plan_is_reapplied_without_repeating_work(self, path: Path) -> None:
         counted = self._filled()
         self.write(counted, path)
         rows = counted.rows()

@@ -68,7 +68,7 @@ class RewriteContract:
     def test_every_row_is_as_it_was(self, done: "Rewritten") -> None:
         assert rows(done.after) == done.rows
 
-    def test_deletes_by_value_are_needed_no_more_and_others_delete_the_same(self, done: "Rewritten") -> None:
+    def test_rows_are_same_without_equality_deletes(self, done: "Rewritten") -> None:
         """A reader that knows no equality deletes."""
         assert multiset(scan_rows(done.after)) == done.rows
 
@@ -76,13 +76,13 @@ class RewriteContract:
         if done.after.metadata.format_version > 2:
             assert rows(done.after, *LINEAGE) == rows(done.before, *LINEAGE)
 
-    def test_sequence_numbers_let_later_deletes_reach_what_they_reached(self, done: "Rewritten") -> None:
+    def test_sequence_numbers_keep_reach_of_later_deletes(self, done: "Rewritten") -> None:
         start, commit = done.before.metadata.last_sequence_number, done.number
         assert {entry.file_sequence_number for entry in done.new} == {commit}
         data_numbers = {entry.sequence_number or 0 for entry in done.new}
         assert max(data_numbers) == (self.number_of(done, start) if self.is_of_start else commit)
 
-    def test_files_are_of_the_current_spec_and_hold_rows_of_their_partition_alone(self, done: "Rewritten") -> None:
+    def test_files_have_current_spec_and_one_partition_each(self, done: "Rewritten") -> None:
         metadata = done.after.metadata
         for entry in done.new:
             file = entry.data_file

@@ -51,7 +51,7 @@ class StorageContract:
         assert storage.read(f"{root}/empty", 0) == b""
 
     @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, GeneratorExit, MissingFileError])
-    def test_a_write_that_raises_leaves_nothing_and_its_error_is_not_changed(self, storage, root, error):
+    def test_raising_write_leaves_nothing_and_keeps_its_error(self, storage, root, error):
         failure = error("stop")
 
         def write_half() -> None:
@@ -100,7 +100,8 @@ class StorageContract:
             storage.create(f"{root}/dir/file", b"second")
         assert contents(storage, root) == {"dir/file": b"first"}
 
-    def test_of_many_that_create_one_name_exactly_one_wins_and_its_bytes_stay(self, storage, root):
+    def test_exactly_one_concurrent_create_of_name_wins(self, storage, root):
+        """The bytes of the winner stay as it wrote them."""
         barrier = threading.Barrier(8)
         won: list[bytes] = []
 
@@ -142,7 +143,7 @@ class StorageContract:
             stream.seek(10)
             assert stream.read(3) == bytes([10, 11, 12])
 
-    def test_head_tells_size_and_time_and_is_null_for_what_is_no_file(self, storage, root):
+    def test_head_gives_size_and_time_and_none_without_file(self, storage, root):
         storage.create(f"{root}/dir/first", b"123")
         storage.create(f"{root}/dir/second", b"")
         first, second = storage.head(f"{root}/dir/first"), storage.head(f"{root}/dir/second")
@@ -242,7 +243,7 @@ class StorageContract:
         assert outcome.status is not DeleteStatus.DELETED or not self.tells_missing
         assert set(contents(storage, root)) == {"dir/file"}
 
-    def test_listing_finds_files_at_every_depth_below_a_directory_and_no_sibling(self, storage, root):
+    def test_listing_is_recursive_and_skips_siblings(self, storage, root):
         names = {"t/a", "t/b/c", "t/b/d/e/f", "t/.icekeep/plans/p", "t/_hidden"}
         for name in (*names, "t2/a", "ta"):
             storage.create(f"{root}/{name}", name.encode())
@@ -272,7 +273,7 @@ class StorageContract:
         for location in (f"{root}/none", f"{root}/file"):
             assert [info for share in storage.shares(location, 4) for info in storage.list_share(share)] == []
 
-    def test_a_share_without_depth_is_of_the_files_right_in_a_directory(self, storage, root):
+    def test_shallow_share_lists_direct_files_only(self, storage, root):
         for name in ("t/a", "t/b", "t/c/d"):
             storage.create(f"{root}/{name}", b"1")
         listed = storage.list_share(ListingShare(f"{root}/t", is_deep=False))

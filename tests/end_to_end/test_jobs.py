@@ -95,7 +95,7 @@ def test_a_wrong_argument_is_one_line_and_exit_status_2(
     assert len(done.err.strip().splitlines()) == 1
 
 
-def test_a_wrong_catalog_or_table_or_file_is_one_line_and_exit_status_2(operator: Operator) -> None:
+def test_wrong_catalog_table_or_file_exits_2_in_one_line(operator: Operator) -> None:
     operator.lake.filled(commits=1, files=1)
     assert operator.run_here("compact", table="db.event").status == 2
     assert "'db.events'" in operator.run_here("compact", table="db.event").complaint
@@ -131,7 +131,7 @@ def test_an_encrypted_table_is_exit_status_4(operator: Operator, job: str) -> No
     assert operator.lake.files_on_disk() == files
 
 
-def test_a_failed_job_is_exit_status_1_one_json_object_and_a_result_file(operator: Operator, tmp_path: Path) -> None:
+def test_failed_job_exits_1_with_json_and_result_file(operator: Operator, tmp_path: Path) -> None:
     operator.lake.filled(commits=1, files=6)
     victim = next(p for p in operator.lake.files_on_disk() if p.suffix == ".parquet")
     victim.unlink()
@@ -315,7 +315,7 @@ def test_a_wrong_name_is_one_line_and_exit_status_2(with_refs: Operator, words: 
 
 
 @pytest.mark.nightly
-def test_a_branch_is_compacted_from_the_shell_and_main_does_not_move(operator: Operator) -> None:
+def test_branch_is_compacted_from_shell_and_main_stays(operator: Operator) -> None:
     table = create_branch(operator.lake.filled(), "audit")
     main = table.metadata.current_snapshot_id
     done = run(operator, "compact", "--branch", "audit", "--output", "json")

@@ -130,7 +130,7 @@ def test_a_file_that_may_not_lie_there_is_seen(operator: Operator) -> None:
         sorted_out({directory / "runs" / "x"}, directory)
 
 
-def test_a_jvm_that_dies_below_its_driver_ends_the_job_in_one_line(operator: Operator) -> None:
+def test_dying_jvm_ends_job_in_one_line(operator: Operator) -> None:
     operator.lake.filled(commits=6, files=5)
     rows, head = operator.lake.rows(), operator.lake.load().metadata.current_snapshot_id
     assert head is not None
@@ -337,7 +337,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.nightly
-def test_lost_executors_end_no_orphan_removal_and_errors_name_their_files(tmp_path: Path) -> None:
+def test_executor_loss_is_survived_and_errors_name_files(tmp_path: Path) -> None:
+    """Orphan removal goes on without its executors, and a failed rewrite names its files."""
     done = run_script(CLUSTER_SCRIPT, tmp_path, str(tmp_path / "lake"))
     said = dict(line.split(": ", 1) for line in done.out.splitlines() if ": " in line)
     assert (said.get("lost"), said.get("orphans"), said.get("left")) == ("True", "5", "[]"), done.out + done.err[-5000:]

@@ -139,9 +139,7 @@ def begun(operator: Operator, count: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
-def test_a_run_that_is_ended_and_started_again_goes_on_and_loses_nothing(
-    operator: Operator, number: signal.Signals
-) -> None:
+def test_interrupted_run_resumes_and_loses_nothing(operator: Operator, number: signal.Signals) -> None:
     files = {f"t{n}": 6 for n in range(6)}
     fill(operator, files)
     before = {name: rows(operator, name) for name in files}
@@ -325,7 +323,7 @@ def in_cron(operator: Operator, command: str, variables: dict[str, str]) -> subp
     )
 
 
-def test_cron_sends_no_mail_of_a_good_night_and_one_line_of_another(fleet: Operator) -> None:
+def test_cron_mails_one_line_after_failed_night_only(fleet: Operator) -> None:
     variables, command = crontab(fleet)
     log, secrets = Path(variables["LOG"]), Path(variables["SECRETS"])
     lost = in_cron(fleet, command, variables)
@@ -401,9 +399,7 @@ def test_systemd_takes_the_units_and_the_service_starts_maintain(fleet: Operator
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
-def test_a_line_that_is_no_utf_8_does_not_end_the_run_of_an_orchestrator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_utf_8_does_not_end_orchestrator_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = tmp_path / "icekeep"
     command.write_text("#!/bin/sh\nprintf 'a \\377\\nb\\n' >&2\nexit 75\n")
     command.chmod(0o755)
@@ -484,7 +480,7 @@ policies:
 """
 
 
-def test_each_job_of_maintain_is_a_run_of_its_own_below_that_of_maintain(operator: Operator) -> None:
+def test_each_job_of_maintain_is_a_child_run(operator: Operator) -> None:
     operator.conf.write_text(operator.conf.read_text() + TOLD_POLICIES)
     for name in ("one", "two"):
         table = create_table(operator.lake.catalog, ("db", name), SCHEMA)

@@ -77,7 +77,7 @@ def test_tasks_need_no_sql(told):
     assert not told["begun before"]
 
 
-def test_errors_of_the_jvm_become_those_of_pyspark_before_sql_begins_too(told):
+def test_jvm_errors_become_pyspark_errors_before_sql_begins(told):
     assert told["error before"] == told["error after"] is not None
 
 
@@ -90,7 +90,7 @@ def test_sql_begins_with_the_first_rows_as_it_is_configured(told):
     assert told["stopped"]
 
 
-def test_a_worker_imports_neither_pandas_nor_what_only_a_driver_needs(told):
+def test_worker_imports_no_pandas_and_no_driver_modules(told):
     for task in told["tasks"]:
         assert task["array"] == 1
         packages = {name.partition(".")[0] for name in task["modules"]}

@@ -108,7 +108,7 @@ def outside(operator: Operator, installed: Path) -> Outside:
     return run
 
 
-def test_the_wheel_holds_the_whole_package_and_what_is_shipped_beside_it(dist: Path) -> None:
+def test_wheel_holds_whole_package_and_shipped_files(dist: Path) -> None:
     [wheel] = dist.glob("*.whl")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("icekeep/")}
     modules = {path.relative_to(LIB).as_posix() for path in (LIB / "icekeep").rglob("*.py")}
@@ -120,7 +120,7 @@ def test_the_wheel_holds_the_whole_package_and_what_is_shipped_beside_it(dist: P
     assert held == modules | templates | runbooks | {*SHIPPED, *TYPED}
 
 
-def test_the_sdist_has_what_the_wheel_is_built_from_and_nothing_private(dist: Path) -> None:
+def test_sdist_has_build_sources_and_nothing_private(dist: Path) -> None:
     [archive] = dist.glob("*.tar.gz")
     with tarfile.open(archive) as sdist:
         members = sdist.getmembers()
@@ -195,9 +195,7 @@ def test_the_zip_has_the_whole_door(dist: Path) -> None:
 @pytest.mark.parametrize(
     ("magic", "loaded"), [(importlib.util.MAGIC_NUMBER, ".pyc"), (b"old\n", ".py")], ids=["same-python", "another"]
 )
-def test_modules_in_the_zip_are_compiled_for_the_python_that_zipped(
-    dist: Path, tmp_path: Path, magic: bytes, loaded: str
-) -> None:
+def test_zip_modules_are_compiled_for_zipping_python(dist: Path, tmp_path: Path, magic: bytes, loaded: str) -> None:
     shown, name = tmp_path / "icekeep.zip", "icekeep/spec/collections.py"
     with zipfile.ZipFile(dist / "icekeep.zip") as whole, zipfile.ZipFile(shown, "w") as changed:
         modules = {entry for entry in whole.namelist() if entry.endswith(".py")}

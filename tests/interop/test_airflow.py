@@ -39,7 +39,7 @@ policies:
 """
 
 
-def test_a_wrong_schedule_of_one_policy_leaves_the_dags_of_the_others(tmp_path):
+def test_wrong_schedule_leaves_dags_of_other_policies(tmp_path):
     """Airflow takes all DAGs of a file for stale that has an import error."""
     conf, home = tmp_path / "wrong.yaml", tmp_path / "home"
     conf.write_text(WRONG)
@@ -370,7 +370,7 @@ def test_a_value_that_a_template_made_wrong(operators_ran):
     )
 
 
-def test_a_connection_is_a_catalog_for_the_worker_and_for_spark_submit(operators_ran):
+def test_connection_is_catalog_for_worker_and_spark_submit(operators_ran):
     tasks = operators_ran[0]["connected"]["tasks"]
     states = {name: (task["state"], (task["left"] or {}).get("status")) for name, task in tasks.items()}
     assert states == {

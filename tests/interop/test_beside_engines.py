@@ -346,7 +346,7 @@ def contested(request: Any, lake: Lake, java: IcebergJava, spark: SparkSession, 
 
 
 @pytest.mark.parametrize("order", [None, "number, id DESC"])
-def test_ours_is_planned_anew_where_javas_lands_in_the_middle_of_it(contested: Contested, order: str | None) -> None:
+def test_compact_replans_after_java_commits_in_between(contested: Contested, order: str | None) -> None:
     """It leaves Java's new file alone, since it was asked for those that Java replaced; the next run rewrites it."""
 
     def java_is_quicker() -> None:
@@ -362,7 +362,7 @@ def test_ours_is_planned_anew_where_javas_lands_in_the_middle_of_it(contested: C
     contested.check()
 
 
-def test_ours_is_planned_anew_where_javas_that_began_before_it_is_quicker(contested: Contested) -> None:
+def test_compact_replans_after_earlier_begun_java_commits(contested: Contested) -> None:
     contested.start()
     result = contested.compact(Acts(contested.commit))
     assert result.planned_anew_files_count == 8

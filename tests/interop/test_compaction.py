@@ -105,7 +105,7 @@ def compacted(judges: Judges, options: dict[str, str], **arguments: Any) -> Rewr
 
 
 @pytest.mark.parametrize(("name", "file_format", "strategy"), thinned(TOLD, 4, pytest.mark.deep))
-def test_rows_that_java_deleted_stay_deleted_and_no_other_row_is_lost(
+def test_compaction_keeps_java_deletes_and_other_rows(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, name: str, file_format: str, strategy: str
 ) -> None:
     """After it no delete reaches a file any more; apache/iceberg #10312, nimtable/iceberg-compaction PR #163."""
@@ -308,7 +308,7 @@ def test_positions_deleted_meanwhile(
 
 
 @pytest.mark.parametrize(("change", "strategy"), [(rows_deleted_by_copying, "binpack"), (files_compacted, "zorder")])
-def test_files_that_are_gone_meanwhile_have_their_group_planned_anew(
+def test_group_is_replanned_when_its_files_are_gone(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, change: Change, strategy: str
 ) -> None:
     table = made(lake, java)

@@ -152,7 +152,7 @@ def flink_snapshots(written: FlinkTable) -> list[Any]:
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("has_key", "file_format", "settings"), [(True, "avro", {}), (False, "parquet", V2_SINK)])
-def test_a_job_that_starts_again_commits_nothing_twice_and_loses_nothing(
+def test_restarted_job_commits_once_and_loses_nothing(
     flink: Flink, lake: Lake, spark: SparkSession, has_key: bool, file_format: str, settings: Any
 ) -> None:
     """apache/iceberg #5846: it looks in the summaries of snapshots for what it has committed."""
@@ -226,7 +226,7 @@ def aged(written: FlinkTable, days: int) -> None:
 
 
 @pytest.mark.deep
-def test_orphan_removal_beside_a_job_whose_files_no_snapshot_has_yet(flink: Flink, lake: Lake) -> None:
+def test_orphan_removal_beside_job_with_uncommitted_files(flink: Flink, lake: Lake) -> None:
     """apache/iceberg #4194, #8994, #9002: young files stay; those of a job that was away for days come back from the trash."""
     written = FlinkTable(flink, lake)
     written.commit()
@@ -264,7 +264,7 @@ def followed(flink: Flink, written: FlinkTable, strategy: str) -> Follower:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("strategy", ["TABLE_SCAN_THEN_INCREMENTAL", "INCREMENTAL_FROM_EARLIEST_SNAPSHOT"])
-def test_a_streaming_query_has_each_row_once_whatever_is_rewritten(
+def test_streaming_query_reads_each_row_once_across_rewrites(
     flink: Flink, lake: Lake, spark: SparkSession, strategy: str
 ) -> None:
     written = FlinkTable(flink, lake, has_key=False)

@@ -170,7 +170,7 @@ class TestFilesystemCatalogInHdfs(CatalogContract):
         table = catalog.swap(catalog.load(EVENTS), [], set_counter(1)).table
         assert json.loads(storage.read(table.metadata_location))["x-new-key"] == {"deep": [1]}
 
-    def test_metadata_that_cannot_be_read_is_an_error_that_names_the_file(self, catalog, create):
+    def test_unreadable_metadata_error_names_file(self, catalog, create):
         location = create().metadata_location
         rewrite(location, b"{}")
         with pytest.raises(Exception, match=location) as raised:
@@ -310,7 +310,7 @@ def test_who_may_not_is_told_so(storage, root, monkeypatch):
     assert contents(storage, root) == {"file": b"data"}
 
 
-def test_the_user_may_be_a_property_and_there_is_one_in_a_process(hdfs, storage, root, monkeypatch):
+def test_user_may_be_property_but_is_one_per_process(hdfs, storage, root, monkeypatch):
     monkeypatch.setenv("HADOOP_USER_NAME", "")
     monkeypatch.delenv("HADOOP_USER_NAME")
     storage.make_directory(root)
@@ -322,7 +322,7 @@ def test_the_user_may_be_a_property_and_there_is_one_in_a_process(hdfs, storage,
         HdfsStorage({"hdfs.user": "bob"}).head(f"{root}/file")
 
 
-def test_permissions_are_those_of_hadoop_and_a_umask_may_be_given(hdfs, root):
+def test_permissions_are_hadoop_defaults_or_by_umask(hdfs, root):
     for mask, of_file, of_directory in (("", 0o644, 0o755), ("002", 0o664, 0o775)):
         storage = HdfsStorage({"fs.permissions.umask-mode": mask} if mask else {})
         storage.make_directory(f"{root}/{mask}_")
@@ -368,14 +368,14 @@ def test_an_authority_that_makes_no_sense_is_refused_in_one_line(authority):
     assert "\n" not in str(raised.value)
 
 
-def test_a_create_whose_answer_is_lost_is_settled_by_its_temporary_name(behind, proxy, storage, root):
+def test_create_with_lost_answer_is_settled_by_temporary_name(behind, proxy, storage, root):
     proxy.lose_answer(RENAME)
     behind.create(f"{behind.root}/file", b"data")
     assert not proxy.is_waiting
     assert contents(storage, root) == {"file": b"data"}
 
 
-def test_a_create_that_never_arrived_proves_that_nothing_was_created(behind, proxy, storage, root):
+def test_lost_create_request_proves_nothing_was_created(behind, proxy, storage, root):
     proxy.lose_request(RENAME)
     with pytest.raises(UnavailableError, match=r"cannot create"):
         behind.create(f"{behind.root}/file", b"data")
@@ -413,7 +413,7 @@ def test_a_namenode_that_goes_silent(hdfs, behind, hasty, proxy, storage, root):
 
 
 @pytest.mark.parametrize("data", [b"ours", b"theirs"])
-def test_a_create_that_another_writer_overtakes_finds_the_name_taken(behind, proxy, storage, root, data):
+def test_create_overtaken_by_writer_finds_name_taken(behind, proxy, storage, root, data):
     proxy.before(RENAME, lambda: storage.create(f"{root}/file", b"theirs"))
     with pytest.raises(FileExistsError):
         behind.create(f"{behind.root}/file", data)
@@ -441,7 +441,7 @@ def test_a_rename_that_was_sent_twice(storage, root, monkeypatch):
 
 
 @pytest.mark.parametrize("replaced", [None, b"theirs"])
-def test_a_file_that_is_gone_before_it_was_seen_leaves_the_outcome_unknown(storage, root, monkeypatch, replaced):
+def test_file_gone_after_rename_leaves_outcome_unknown(storage, root, monkeypatch, replaced):
     def lose(client, source, target):
         client.delete(target)
         if replaced is not None:
@@ -504,7 +504,7 @@ def test_the_refusal_to_overwrite_is_what_keeps_the_first_file(storage, root, mo
     assert len(won) == (8 if overwrite else 1)
 
 
-def test_a_store_that_overwrites_is_not_proved_and_takes_no_commit(hdfs, tmp_path, monkeypatch):
+def test_overwriting_store_is_not_proved_and_takes_no_commit(hdfs, tmp_path, monkeypatch):
     rename = Client.rename
     monkeypatch.setattr(Client, "rename", lambda client, source, target, **_: rename(client, source, target, True))
     catalog = open_catalog("local", {"type": "hadoop", "warehouse": f"{hdfs.uri}{tmp_path}"})

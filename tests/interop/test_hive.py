@@ -96,7 +96,7 @@ class TestHive4(HiveContract):
         return new_hive
 
 
-def test_on_derby_hive_4_cannot_compare_and_its_lock_alone_guards_commits(new_hive_on_derby, tmp_path):
+def test_hive_4_on_derby_guards_commits_by_lock_alone(new_hive_on_derby, tmp_path):
     """The first commit of a process takes as long as the metastore tries: ten times two seconds."""
     catalog = open_catalog("local", new_hive_on_derby.properties(tmp_path / "warehouse"))
     catalog.create_namespace(("db",))

@@ -126,7 +126,7 @@ def test_java_reads_vectors_and_row_lineage_that_we_wrote(lake: Lake, java: Iceb
     assert sum(len(read_deletion_vector(table.storage, v)) for v in vectors) == len(deleted)
 
 
-def test_java_goes_on_where_we_stopped_and_no_row_id_is_given_twice(lake: Lake, java: IcebergJava) -> None:
+def test_java_continues_row_ids_without_duplicates(lake: Lake, java: IcebergJava) -> None:
     lake.filled(commits=1, format_version=3)
     java.sql(f"REFRESH TABLE {NAME}")
     java.sql(f"INSERT INTO {NAME} SELECT id + 9000000 AS id, kind, at, amount, tags FROM {NAME}")

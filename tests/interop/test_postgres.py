@@ -119,7 +119,7 @@ def files_below(directory: Path) -> set[Path]:
         ("P0001", JobFailedError),
     ],
 )
-def test_an_error_before_the_commit_is_sent_proves_that_nothing_landed(catalog, table, query, code, expected):
+def test_error_before_commit_proves_nothing_landed(catalog, table, query, code, expected):
     query(RAISING.format(code=code, when=""))
     if expected is Conflict:
         assert catalog.swap(table, [], set_counter(1)) == Conflict("not today", is_final=True)
@@ -146,7 +146,7 @@ def test_an_error_before_the_commit_is_sent_proves_that_nothing_landed(catalog, 
         ("25006", Unknown),
     ],
 )
-def test_an_error_at_the_commit_proves_nothing_unless_it_is_listed(catalog, table, query, code, expected):
+def test_error_at_commit_is_unknown_unless_listed(catalog, table, query, code, expected):
     query(RAISING.format(code=code, when="DEFERRABLE INITIALLY DEFERRED"))
     if expected is JobFailedError:
         with pytest.raises(JobFailedError, match="refused the change: not today"):
@@ -177,7 +177,7 @@ def test_a_location_too_long_for_the_column(catalog, query, tmp_path):
 
 
 @pytest.mark.deep
-def test_a_row_that_stays_locked_is_a_conflict_and_leaves_no_file(properties, table, query, postgres, uri):
+def test_locked_row_is_conflict_and_leaves_no_file(properties, table, query, postgres, uri):
     catalog = open_catalog("local", {**properties, "uri": f"{uri}?options=-clock_timeout%3D100"})
     with locked(uri):
         outcome = catalog.swap(catalog.load(EVENTS), [], set_counter(1))
@@ -186,7 +186,7 @@ def test_a_row_that_stays_locked_is_a_conflict_and_leaves_no_file(properties, ta
 
 
 @pytest.mark.deep
-def test_a_statement_that_takes_too_long_is_unavailable_and_leaves_no_file(properties, table, query, uri):
+def test_statement_timeout_is_unavailable_and_leaves_no_file(properties, table, query, uri):
     catalog = open_catalog("local", {**properties, "uri": f"{uri}?options=-cstatement_timeout%3D100"})
     with locked(uri), pytest.raises(UnavailableError, match="canceling statement due to statement timeout"):
         catalog.swap(catalog.load(EVENTS), [], set_counter(1))
@@ -239,7 +239,7 @@ def test_a_commit_whose_request_or_answer_is_lost(table, behind, proxy, query, l
 
 
 @pytest.mark.deep
-def test_a_commit_that_arrives_late_is_waited_for_and_not_doubled(table, behind, catalog, proxy, query):
+def test_late_commit_is_waited_for_and_not_doubled(table, behind, catalog, proxy, query):
     """Its transaction holds the row's lock until its COMMIT arrives: what was sent again waits, and finds its work."""
 
     def until_the_next_waits() -> None:
@@ -273,7 +273,7 @@ def test_a_commit_whose_server_is_away_for_minutes(table, behind, proxy, query):
 
 
 @pytest.mark.deep
-def test_a_server_that_goes_silent_at_the_commit_is_not_waited_for_forever(table, behind, proxy, query, monkeypatch):
+def test_wait_for_silent_server_at_commit_is_bounded(table, behind, proxy, query, monkeypatch):
     base = behind.load(EVENTS)
     monkeypatch.setattr(database_module, "_ANSWER_TIMEOUT_SECONDS", 0.5)
     proxy.swallow_answer(COMMIT)
@@ -295,7 +295,7 @@ def test_a_connection_that_breaks_before_the_commit(table, behind, proxy, query,
 
 
 @pytest.mark.deep
-def test_a_create_or_drop_whose_answer_is_lost_is_an_error_that_says_so(table, behind, proxy, catalog):
+def test_create_or_drop_with_lost_answer_is_unknown_outcome(table, behind, proxy, catalog):
     identifier = ("db", "orders")
     metadata = simple_metadata(behind.default_location(identifier))
     for change in (lambda: behind.create(identifier, metadata), lambda: behind.drop(EVENTS)):
@@ -359,7 +359,7 @@ def test_an_address_that_leads_nowhere_is_an_error_in_one_line(postgres, suffix,
 
 
 @pytest.mark.deep
-def test_a_commit_that_is_confirmed_survives_a_crash_of_the_server(uri, query):
+def test_confirmed_commit_survives_server_crash(uri, query):
     """The server of these tests confirms before it has written; files that a commit replaced may be deleted at once."""
     assert query("SHOW synchronous_commit") == [["off"]]
     settings = settings_of(Database.of_catalog("local", {"uri": uri}))
@@ -367,7 +367,7 @@ def test_a_commit_that_is_confirmed_survives_a_crash_of_the_server(uri, query):
 
 
 @pytest.mark.deep
-def test_a_transaction_is_bounded_unless_somebody_has_set_other_bounds(uri):
+def test_transaction_timeouts_apply_unless_set_in_address(uri):
     ours = settings_of(Database.of_catalog("local", {"uri": uri}))
     assert (ours["lock_timeout"], ours["statement_timeout"]) == ("30s", "30s")
     theirs = settings_of(Database.of_catalog("local", {"uri": f"{uri}?options=-clock_timeout%3D5s"}))
@@ -375,7 +375,7 @@ def test_a_transaction_is_bounded_unless_somebody_has_set_other_bounds(uri):
 
 
 @pytest.mark.deep
-def test_an_isolation_that_the_database_prefers_does_not_change_ours(query, uri):
+def test_database_default_isolation_is_overridden(query, uri):
     for kind in ("serializable", "repeatable read"):
         name = query("SELECT current_database()")[0][0]
         query(f"ALTER DATABASE {name} SET default_transaction_isolation = '{kind}'")
@@ -383,7 +383,7 @@ def test_an_isolation_that_the_database_prefers_does_not_change_ours(query, uri)
 
 
 @pytest.mark.deep
-def test_tables_in_a_schema_of_their_own_are_found_by_the_address(properties, catalog, table, query, uri):
+def test_tables_in_own_schema_are_found_by_address(properties, catalog, table, query, uri):
     query("CREATE SCHEMA lake; ALTER TABLE iceberg_tables SET SCHEMA lake")
     query("ALTER TABLE iceberg_namespace_properties SET SCHEMA lake")
     moved = open_catalog("local", {**properties, "uri": f"jdbc:{uri}?currentSchema=lake"})
@@ -402,7 +402,7 @@ def test_no_connection_is_kept_so_none_is_shared_by_a_fork(catalog, table, query
 
 
 @pytest.mark.deep
-def test_clients_that_use_a_new_database_at_the_same_moment_all_succeed(properties):
+def test_concurrent_clients_of_new_database_all_succeed(properties):
     start, failures = threading.Barrier(6), []
 
     def use(number):
@@ -594,7 +594,7 @@ class TestPostgresqlCatalogOfSchemaVersionZero(CatalogContract):
         return {**properties, "type": "jdbc"}
 
 
-def test_the_tables_of_the_database_are_those_that_java_and_pyiceberg_make(java, postgres, properties):
+def test_database_tables_match_those_of_java_and_pyiceberg(java, postgres, properties):
     """Judged by Iceberg Java (schema version V1), PyIceberg and PostgreSQL."""
     ours, theirs, javas = ({**properties, "uri": postgres.new_database()} for _ in range(3))
     open_catalog("local", ours).create_namespace(("db",))
@@ -609,7 +609,7 @@ def test_the_tables_of_the_database_are_those_that_java_and_pyiceberg_make(java,
     ]
 
 
-def test_three_engines_share_one_table_and_each_sees_the_others_commits(java, ours, theirs, properties):
+def test_three_engines_share_table_and_see_all_commits(java, ours, theirs, properties):
     """Judged by Iceberg Java and PyIceberg."""
     ours.create_namespace(("db",))
     java.open_catalog("local", properties)

@@ -38,9 +38,7 @@ def rows_of(java: IcebergJava, version: int) -> list[tuple[object, ...]]:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("version", [2, 3])
-def test_java_reads_what_came_back_and_keeps_it_when_it_expires_snapshots(
-    lake: Lake, java: IcebergJava, version: int
-) -> None:
+def test_java_reads_repaired_files_and_expires_beside_them(lake: Lake, java: IcebergJava, version: int) -> None:
     compacted(java, version)
     before = rows_of(java, version)
     assert 100 < len(before) < 180

@@ -201,7 +201,7 @@ PRESS_COPY = """
 
 
 @pytest.mark.deep
-def test_a_command_is_copied_or_selected_where_there_is_no_clipboard(browser: Browser, page: Path) -> None:
+def test_command_is_copied_or_selected_without_clipboard(browser: Browser, page: Path) -> None:
     browser.open(page, width=1280)
     assert browser.ask(
         "[...document.querySelectorAll('.command')].every((one) => one.lastElementChild.matches('button.copy'))"
@@ -219,7 +219,7 @@ def test_a_command_is_copied_or_selected_where_there_is_no_clipboard(browser: Br
 
 
 @pytest.mark.deep
-def test_a_link_leads_into_the_part_of_its_table_by_keyboard_alone(browser: Browser, page: Path) -> None:
+def test_link_opens_table_part_by_keyboard_alone(browser: Browser, page: Path) -> None:
     browser.open(page, width=1280)
     browser.press("Tab", 9)
     assert browser.ask("document.activeElement.className") == "skip"
@@ -294,7 +294,7 @@ def show_again(browser: Browser, version: str) -> None:
 @pytest.mark.deep
 @pytest.mark.server
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_commit_made_meanwhile_shows_and_the_page_stays_as_it_was(
+def test_live_page_shows_new_commit_and_keeps_layout(
     browser: Browser, lake: Lake, board: Board, server: LocalServer, width: int
 ) -> None:
     open_page(browser, server, "/", width)

@@ -101,9 +101,7 @@ def made(catalog, namespace, name="events", **options):
 
 @pytest.mark.parametrize("format_version", [2, 3])
 @pytest.mark.parametrize("is_old", [True, False], ids=["1.10", "1.12"])
-def test_a_sequence_number_that_another_branch_took_is_tried_again(
-    is_old, format_version, tmp_path, old_server, server
-):
+def test_sequence_number_taken_by_other_branch_is_retried(is_old, format_version, tmp_path, old_server, server):
     """Iceberg 1.10 answers with 400, 1.12 with 409; neither is the end of a commit."""
     opened = old_server if is_old else server
     catalog = open_catalog("local", opened.properties)
@@ -228,7 +226,7 @@ def test_threads_that_commit_at_once_lose_nothing(server, catalog, namespace):
     assert {name for name in there if name.startswith("snap-")} == lists
 
 
-def test_snapshots_are_expired_and_rolled_back_and_references_stay(server, catalog, namespace):
+def test_expire_and_rollback_keep_references(server, catalog, namespace):
     table = made(catalog, namespace)
     for number in range(4):
         table = append(table, [events(number, 5)])
@@ -351,7 +349,7 @@ def test_without_grace_files_go_at_once(server, catalog, namespace):
     assert foreign(server, table).scan().to_arrow().num_rows == sum(rows.values())
 
 
-def test_a_purge_drops_the_table_at_the_server_and_deletes_its_files(server, catalog, namespace):
+def test_purge_drops_table_at_server_and_deletes_its_files(server, catalog, namespace):
     table = append(made(catalog, namespace), events(0))
     other = append(made(catalog, namespace, "other"), events(1))
     result = drop_table(table, no_spark, purge=True)

@@ -66,7 +66,7 @@ class TestSeaweed(RestCatalogContract):
     test_a_dropped_table_is_taken_back_as_it_was = None
     test_a_table_can_be_dropped_and_taken_back_again_and_again = None
     test_a_name_that_is_taken_is_not_registered_over = None
-    test_what_is_no_metadata_or_in_no_namespace_is_not_registered = None
+    test_register_refuses_invalid_metadata_and_no_namespace = None
     test_a_table_whose_snapshot_is_gone_is_not_registered = None
 
     @pytest.fixture
@@ -92,7 +92,8 @@ class TestSeaweed(RestCatalogContract):
         catalog.drop_namespace(("lake",))
         assert catalog.list_namespaces() == [("db",), ("lake", "raw")]
 
-    def test_a_drop_that_was_to_keep_the_files_says_that_they_are_gone(self, catalog, create, files):
+    def test_drop_reports_files_that_server_deleted(self, catalog, create, files):
+        """A server may delete the files of a drop that was to keep them; the error says so."""
         table = create()
         with pytest.raises(MissingFileError, match=r"'db.events' is dropped, .*v1.metadata.json' is gone with it"):
             drop_table(table, no_spark)
@@ -107,7 +108,7 @@ class TestNessie(RestCatalogContract):
     test_keys_that_nobody_knows_survive_a_swap = None
     test_the_file_that_a_swap_replaced_is_in_the_metadata_log = None
     # That there is no snapshot yet is no requirement to it.
-    test_what_stands_in_the_way_of_refused_metadata_does_not_hide_the_conflict = None
+    test_refused_metadata_cleanup_failure_keeps_conflict = None
 
     @pytest.fixture
     def properties(self, nessie):

@@ -72,7 +72,7 @@ def check(judges: Judges, before: Any, readers: tuple[str, ...] = READERS) -> No
 
 
 @pytest.mark.parametrize(("name", "file_format"), thinned(TOLD, 4, pytest.mark.deep))
-def test_rows_that_java_deleted_stay_deleted_and_no_other_row_is_lost(
+def test_rewrite_of_deletes_keeps_java_deletes_and_rows(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, name: str, file_format: str
 ) -> None:
     story, number = STORIES[name], next(NUMBERS)
@@ -219,7 +219,7 @@ def test_java_reads_the_same_rows(
 
 
 @pytest.mark.deep
-def test_deletes_by_columns_since_dropped_and_deletes_of_all_partitions(
+def test_deletes_by_dropped_columns_and_of_all_partitions(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any
 ) -> None:
     table = made(java)
@@ -258,7 +258,7 @@ def test_java_goes_on_writing_and_compacts_what_we_converted(
 @pytest.mark.deep
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("started", ["before the deletes", "after the deletes"])
-def test_a_compaction_of_javas_that_began_before_us_and_commits_after_us(
+def test_java_compaction_begins_before_and_commits_after(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, started: str, version: int
 ) -> None:
     """apache/iceberg #10312: it is refused, since our snapshot is none of those that it does not look into."""
@@ -307,7 +307,7 @@ class Intruder:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_compaction_of_javas_that_lands_between_our_plan_and_our_commit(
+def test_java_compaction_lands_between_plan_and_commit(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, version: int
 ) -> None:
     """Its new file is as old as the start of the compaction, so the deletes reach it (apache/iceberg #10312)."""

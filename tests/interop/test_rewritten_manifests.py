@@ -169,7 +169,7 @@ def test_manifests_that_java_merged_keep_every_entry(case: Case) -> None:
     check_one_manifest_a_group(before, after)
 
 
-def test_what_was_there_before_version_3_gets_row_ids_once_and_keeps_them(case: Case) -> None:
+def test_rows_before_version_3_get_lasting_row_ids_once(case: Case) -> None:
     """Iceberg's `testRewriteManifestsAfterV2ToV3Upgrade` and `testRewriteManifestsAfterUpgradeToV3`."""
     case.theirs.create(EVENTS, partitioned_by(("kind", "identity")))
     for start in (0, 10):
@@ -284,7 +284,7 @@ def test_what_is_larger_than_the_target_is_split(case: Case, commits: int) -> No
     assert all(ends < starts for (_, ends), (starts, _) in pairwise(ranges))
 
 
-def test_a_branch_s_manifests_are_rewritten_and_java_reads_the_branch(case: Case) -> None:
+def test_branch_manifests_are_rewritten_and_java_reads_it(case: Case) -> None:
     STORIES["by sql in a branch"].tell(case.theirs)
     main = case.told("id < 7")
     query = f"SELECT id, kind, day FROM {case.name} VERSION AS OF 'audit' ORDER BY id"
@@ -403,7 +403,7 @@ def odd(number: int) -> dict[str, Any]:
 @pytest.mark.deep
 @pytest.mark.parametrize("writer", ["java", "ours"])
 @pytest.mark.parametrize("spec", ODD_SPECS)
-def test_odd_partition_values_keep_their_entries_and_their_summaries(case: Case, spec: str, writer: str) -> None:
+def test_odd_partition_values_keep_entries_and_summaries(case: Case, spec: str, writer: str) -> None:
     """Null, NaN, both zeros, infinities, decimals, uuids, binaries, cut strings, times before 1970; in versions by turns.
 
     Iceberg's `testRewriteLargeManifestsOnDatePartitionedTable...` and `...OnTimestampPartitionedTable...` are among them.

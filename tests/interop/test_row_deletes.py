@@ -310,7 +310,7 @@ def test_we_and_java_delete_rows_by_turns(lake: Lake, java: IcebergJava) -> None
 
 
 @pytest.mark.parametrize("wrong", ["a vector of another partition", "deletes of another partition", "two vectors"])
-def test_deletes_that_contradict_the_table_are_refused_by_java_and_by_us(
+def test_java_and_icekeep_refuse_contradicting_deletes(
     lake: Lake, java: IcebergJava, spark_session: SparkSession, wrong: str
 ) -> None:
     """Neither gives rows: those of one of us at least would be wrong."""
@@ -603,7 +603,7 @@ def test_javas_own_reader_refuses_deletes_by_a_dropped_column(told: Teller) -> N
         java_table.rows()
 
 
-def test_javas_orc_reader_takes_the_two_zeros_of_a_batch_for_the_first(told: Teller, spark: SparkSession) -> None:
+def test_java_orc_reader_takes_both_zeros_of_batch_for_first(told: Teller, spark: SparkSession) -> None:
     """So it spares a row of 0.0; in other files it does not."""
     java_table, table = told("zeros alone", "orc")
     read = [row["score"] for row in java_table.sql("SELECT score FROM {t} WHERE id < 3 ORDER BY id")]
@@ -614,7 +614,7 @@ def test_javas_orc_reader_takes_the_two_zeros_of_a_batch_for_the_first(told: Tel
 
 
 @pytest.mark.parametrize(("file_format", "spared"), [("parquet", [1]), ("orc", [1]), ("avro", [])])
-def test_java_skips_deletes_of_nan_that_lie_beside_a_value_out_of_bounds(
+def test_java_skips_nan_deletes_beside_out_of_bounds_value(
     java: IcebergJava, lake: Lake, spark: SparkSession, file_format: str, spared: list[int]
 ) -> None:
     """Bounds leave NaN out, and it asks nothing else of them; without bounds, as in Avro, it applies the delete."""

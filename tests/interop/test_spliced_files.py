@@ -254,7 +254,7 @@ def test_spark_reads_every_type_that_it_has(java: IcebergJava, lake: Lake, layou
 @pytest.mark.parametrize(
     "layout", for_spark(name for name, options in LAYOUTS.items() if options.get("column_encoding") != SPLIT_BYTES)
 )
-def test_sparks_own_reader_of_parquet_reads_every_type_that_it_has(java: IcebergJava, lake: Lake, layout: str) -> None:
+def test_spark_parquet_reader_reads_all_its_types(java: IcebergJava, lake: Lake, layout: str) -> None:
     """It has no type for a UUID, and cannot read streams of bytes, moved or not."""
     options = LAYOUTS[layout]
     schema = schema_of(*(field for field in SPARKS.fields if field.type != UUID))
@@ -308,7 +308,7 @@ def test_spark_skips_pages_by_the_page_index(java: IcebergJava, lake: Lake) -> N
         java.sql(f"SELECT key, s, price FROM parquet.`{path}`")
 
 
-def test_java_takes_the_metrics_of_a_spliced_file_from_its_footer(java: IcebergJava, lake: Lake) -> None:
+def test_java_takes_metrics_of_spliced_file_from_footer(java: IcebergJava, lake: Lake) -> None:
     """`add_files` of Iceberg Java reads our footer, and finds in it what our manifest says."""
     table = table_for(lake, "ours", SPARKS)
     (file,), moved = rewritten(table, sources(table, every_row(), compression="zstd"))
@@ -543,7 +543,7 @@ def test_java_reads_every_type_from_a_stitched_file(java: IcebergJava, lake: Lak
 
 
 @pytest.mark.parametrize(("split_size", "dictionary_size"), [(None, "64"), ("16384", "64"), (None, "2097152")])
-def test_files_that_java_wrote_are_stitched_with_bloom_filters_and_splits(
+def test_java_files_are_stitched_with_bloom_filters_and_splits(
     java: IcebergJava, lake: Lake, split_size: str | None, dictionary_size: str
 ) -> None:
     """Judged by Iceberg Java: its own files, put together, found by bloom filters, and read in splits.

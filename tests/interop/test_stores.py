@@ -86,7 +86,7 @@ class RealStoreContract(ObjectStorageContract):
 class TakesBackslashesForSlashes(RealStoreContract):
     NAMES = tuple(name for name in ObjectStorageContract.NAMES if name != "\\")
 
-    def test_a_file_is_the_same_by_a_name_with_a_backslash_and_as_it_is_listed(self, storage, root):
+    def test_backslash_name_equals_listed_name(self, storage, root):
         """Or a file that metadata names so would be deleted as an orphan."""
         storage.create(f"{root}/a\\b", b"1")
         (listed,) = storage.list(root)
@@ -272,7 +272,7 @@ class TestSeaweedFSLife(TableLife):
     # Elsewhere a bucket of tables has no `.icekeep/`.
     location = "{warehouse}/{namespace}/{name}/_table"
     # Each drop deletes all files.
-    test_a_dropped_table_is_registered_again_and_a_purge_leaves_nothing = None
+    test_dropped_table_can_be_registered_and_purged = None
 
     @pytest.fixture(scope="class")
     def server(self):

@@ -256,7 +256,7 @@ def test_trinos_own_jobs_and_ours_after_one_another(trino: Trino, lake: Lake, sp
     assert check(written.table, no_spark, deep=True).faults == ()
 
 
-def test_what_expired_comes_back_though_trino_removed_orphans_meanwhile(trino: Trino, lake: Lake) -> None:
+def test_expired_snapshots_return_after_trino_removes_orphans(trino: Trino, lake: Lake) -> None:
     """icekeep keeps deleted files beside the table's; for Trino they are in no directory of it that it cleans."""
     written = TrinoTable(trino, lake.catalog)
     versions = []

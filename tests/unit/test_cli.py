@@ -52,7 +52,7 @@ def run(*words, job=None, jobs=JOBS):
     return cli.main(words, job, jobs=jobs, seams=SEAMS, runtime=FakeRuntime())
 
 
-def test_json_is_one_object_on_stdout_and_progress_goes_to_stderr(capsys):
+def test_json_goes_to_stdout_and_progress_to_stderr(capsys):
     assert run("compact", "--table", "db.t", "--output", "json") == 0
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
@@ -76,7 +76,7 @@ def test_json_is_one_object_on_stdout_and_progress_goes_to_stderr(capsys):
     assert "rewriting: started, 2 files" in err
 
 
-def test_a_command_in_a_warning_is_on_the_table_and_the_configuration_of_the_job(capsys):
+def test_command_in_warning_has_table_and_configuration_of_job(capsys):
     warns = {"compact": msgspec.structs.replace(JOBS["compact"], run="kit.fake_jobs:compact_and_warn")}
     Path("conf/icekeep.yaml").rename("my.yaml")
     assert run("compact", "--catalog", "local", "--table", "db.t", "--config", "my.yaml", jobs=warns) == 0
@@ -161,7 +161,7 @@ def test_an_error_in_a_table_leaves_stdout_empty(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_what_nobody_expected_is_exit_status_1_and_asks_for_a_report(capsys):
+def test_unexpected_error_exits_1_and_asks_for_report(capsys):
     FAILURES.append(ZeroDivisionError("division by zero\nmore"))
     assert run("compact", "--table", "db.t", "--output", "json") == 1
     out, err = capsys.readouterr()
@@ -242,7 +242,7 @@ def test_names_of_users_are_no_arguments(message, capsys):
     assert json.loads(out)["error"]["message"] == message
 
 
-def test_the_result_file_holds_the_same_object_whatever_stdout_shows(capsys, tmp_path):
+def test_result_file_has_json_whatever_stdout_shows(capsys, tmp_path):
     path = tmp_path / "result.json"
     assert run("compact", "--table", "db.t", "--result-file", str(path)) == 0
     assert json.loads(path.read_text())["result"]["rewritten_data_files_count"] == 12
@@ -251,7 +251,7 @@ def test_the_result_file_holds_the_same_object_whatever_stdout_shows(capsys, tmp
     assert json.loads(path.read_text())["error"]["kind"] == "safety"
 
 
-def test_a_result_file_that_cannot_be_written_is_refused_before_the_job_starts(capsys, tmp_path):
+def test_unwritable_result_file_is_refused_before_job_starts(capsys, tmp_path):
     assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "no" / "r.json")) == 2
     assert HISTORY == []
     [line] = capsys.readouterr().err.splitlines()
@@ -266,9 +266,7 @@ def test_a_result_file_that_cannot_be_written_is_refused_before_the_job_starts(c
         (("plan_scan",), 1),
     ],
 )
-def test_a_job_that_has_committed_and_cannot_deliver_its_result_does_not_say_that_nothing_was_committed(
-    words, status, capsys, tmp_path, monkeypatch
-):
+def test_undelivered_result_says_that_commit_stays(words, status, capsys, tmp_path, monkeypatch):
     """The disk is full by the time that the result is there."""
 
     def full(path, document):
@@ -292,13 +290,13 @@ def test_what_shows_a_result_is_imported_where_it_is_delivered(capsys):
     assert "what it committed stays" in capsys.readouterr()[1]
 
 
-def test_a_job_that_failed_keeps_its_exit_status_where_the_result_cannot_be_written(capsys, tmp_path, monkeypatch):
+def test_failed_job_keeps_exit_status_without_result_file(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(process_run, "write_result_file", thrown(UsageError("no space left on device")))
     FAILURES.append(OutcomeUnknownError("x"))
     assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "r.json")) == 5
 
 
-def test_stdout_that_is_full_is_told_and_is_no_failure_of_the_job(capsys, monkeypatch, tmp_path):
+def test_full_stdout_is_reported_and_not_a_job_failure(capsys, monkeypatch, tmp_path):
     """`icekeep compact ... > file` on a full disk."""
     monkeypatch.setattr(process_run, "_print", thrown(OSError(28, "No space left on device")))
     with (tmp_path / "out").open("w") as stream:
@@ -308,7 +306,7 @@ def test_stdout_that_is_full_is_told_and_is_no_failure_of_the_job(capsys, monkey
 
 
 @for_each("signals", [[], [signal.SIGTERM], [signal.SIGINT, signal.SIGTERM]])
-def test_a_signal_while_the_answer_is_printed_does_not_take_it_away(signals, capsys, monkeypatch):
+def test_signal_while_printing_does_not_lose_answer(signals, capsys, monkeypatch):
     """A second one ends a process whose reader reads no more."""
     real = process_run._print
 
@@ -348,7 +346,7 @@ def test_an_answer_is_delivered_in_any_locale(encoding, monkeypatch):
 
 
 @pytest.mark.parametrize(("run_string", "status"), [("terminated", 143), ("terminated_and_confused", 143)])
-def test_sigterm_unwinds_the_job_cleans_up_and_is_exit_status_143(run_string, status, capsys):
+def test_sigterm_unwinds_job_cleans_up_and_exits_143(run_string, status, capsys):
     jobs = {
         "compact": msgspec.structs.replace(
             JOBS["compact"], run=f"kit.fake_jobs:{run_string}", check=None, takes_listener=False
@@ -391,7 +389,7 @@ def test_without_a_stream_the_job_is_done_all_the_same(stream, monkeypatch, tmp_
 
 
 @pytest.mark.process
-def test_a_reader_of_stdout_that_went_away_does_not_change_the_status(tmp_path):
+def test_closed_stdout_does_not_change_exit_status(tmp_path):
     code = (
         "import sys\nfrom icekeep import cli\nfrom kit.fake_jobs import JOBS, SEAMS\n"
         "sys.stdin.read()\n"
@@ -416,7 +414,7 @@ def test_a_reader_of_stdout_that_went_away_does_not_change_the_status(tmp_path):
     assert "BrokenPipe" not in err
 
 
-def test_config_show_lists_properties_with_their_sources_and_no_secrets(capsys, monkeypatch):
+def test_config_show_has_sources_and_no_secrets(capsys, monkeypatch):
     monkeypatch.setenv("PYICEBERG_CATALOG__ENV__URI", "sqlite:///y.db")
     assert run("config", "show", "--output", "json") == 0
     out, _ = capsys.readouterr()

@@ -156,7 +156,7 @@ def test_the_build_is_of_this_checkout():
     assert (ROOT / build["dockerfile"]).read_text() == DOCKERFILE
 
 
-def test_commands_of_the_page_are_ours_and_the_page_says_what_was_not_run():
+def test_page_commands_are_valid_and_untested_parts_named():
     page = (RECIPE.parent / "container.md").read_text()
     ours = re.findall(r"^docker (?:compose .* run --rm icekeep|run .*icekeep:[\d.]+) (.+)$", page, re.MULTILINE)
     assert len(ours) == 5
@@ -180,7 +180,7 @@ def test_each_python_of_the_classifiers_is_tried(matrix):
     assert named <= {one.python for one in matrix.COMBINATIONS}
 
 
-def test_what_is_pinned_is_one_of_the_releases_that_the_package_allows(matrix):
+def test_pinned_releases_are_allowed_by_package(matrix):
     needs = [
         *PROJECT["dependencies"],
         *(need for extra in matrix.EXTRAS for need in PROJECT["optional-dependencies"][extra]),
@@ -291,7 +291,7 @@ def test_a_package_is_built_without_java(target):
 
 
 @pytest.mark.process
-def test_pyspark_s_wheel_is_stored_uncompressed_wherever_it_is_built():
+def test_pyspark_wheel_is_stored_uncompressed_everywhere():
     locks = {lock.name for lock in (ROOT / ".ci").glob("*.lock") if re.search(r"^pyspark==", lock.read_text(), re.M)}
     assert locks == {"requirements.lock", "requirements-java.lock"}
     command = ["make", "--dry-run", "--always-make", "--no-print-directory", "setup", "java-env"]
@@ -302,7 +302,7 @@ def test_pyspark_s_wheel_is_stored_uncompressed_wherever_it_is_built():
 
 
 @pytest.mark.process
-def test_a_change_is_tested_at_length_with_its_own_parts_of_the_night():
+def test_long_test_of_change_runs_its_parts_of_nightly():
     command = ["make", "--dry-run", "--no-print-directory", "changed", "SINCE=main", "MINUTES=7"]
     short = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "tests/nightly.py" not in short

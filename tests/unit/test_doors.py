@@ -71,7 +71,7 @@ def test_what_a_user_meets_is_behind_the_door():
     assert errors_and_events | results | options <= {*icekeep.__all__}
 
 
-def test_the_name_of_a_whole_number_in_a_result_ends_with_its_unit():
+def test_whole_numbers_in_results_are_named_with_unit():
     """Of a time, which it is: how long a run took is `elapsed_ms` everywhere."""
     named = [hint for document in documents() for hint in typing.get_type_hints(document).items()]
     numbers = {name for name, kind in named if int in (kind, *typing.get_args(kind))}
@@ -168,7 +168,7 @@ def test_a_job_s_function_takes_the_job_s_settings(job):
             assert keywords == {setting.argument for setting in JOBS[job].settings} | extras
 
 
-def test_a_plan_is_asked_for_by_the_name_and_with_the_arguments_of_the_job():
+def test_plan_functions_match_names_and_arguments_of_jobs():
     plans = [name for name in icekeep.__all__ if name.startswith("plan_") and name not in ("plan_scan", "plan_tasks")]
     for name in plans:
         run, plan = (getattr(icekeep, each) for each in (name.removeprefix("plan_"), name))
@@ -191,7 +191,7 @@ def test_every_job_that_changes_a_table_hands_out_its_real_plan():
     assert {name for name, job in JOBS.items() if job.plan is not None} == {n for n, job in JOBS.items() if job.exact}
 
 
-def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():
+def test_every_job_has_one_script_and_every_script_a_job():
     scripts = {path.stem: path.read_text() for path in (ROOT / "jobs").glob("*.py")}
     starting_spark = {
         name
@@ -302,7 +302,7 @@ def test_only_what_needs_quotes_has_them(parts, text):
         ("db.`a`b", "'b' follows a quote in 'db.`a`b'; put the whole part in quotes"),
     ],
 )
-def test_quotes_that_do_not_fit_are_refused_and_the_error_says_where(text, problem):
+def test_unbalanced_quotes_are_refused_with_their_place(text, problem):
     with pytest.raises(UsageError) as refused:
         split_name(text)
     assert refused.value.message == problem

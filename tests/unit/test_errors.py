@@ -84,7 +84,7 @@ def test_what_is_not_there_can_be_caught_as_pythons_lookups_are():
 
 @for_each("travel", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
 @for_each("cls", CLASSES.values(), ids=CLASSES)
-def test_every_error_survives_a_journey_whatever_its_constructor_takes(cls, travel):
+def test_every_error_survives_pickling(cls, travel):
     error = made(cls)
     found = travel(error)
     assert type(found) is cls
@@ -139,7 +139,7 @@ def test_no_error_is_raised_that_says_no_more_than_its_family():
     assert made_names.isdisjoint({"IcekeepError", "TryAgainError"})
 
 
-def test_messages_are_one_line_that_begins_small_and_ends_without_a_stop():
+def test_messages_are_one_line_in_lower_case_without_stop():
     checked = 0
     for name, call, path in made_in_library():
         text = call.args[0] if call.args and name not in ("OptionError", "ConfigError") else None
@@ -174,7 +174,7 @@ def test_the_first_line_of_a_message_is_one_that_says_something():
     assert first_line(ValueError("  \n")) == "ValueError"
 
 
-def test_what_is_appended_is_said_with_flags_too_and_after_a_pickle():
+def test_appended_text_uses_flags_and_survives_pickling():
     error = IcekeepError(f"{errors.argument('spec_id')} is 7")
     error.append(f"give {errors.argument('order')}")
     for one in (error, pickle.loads(pickle.dumps(error))):

@@ -94,7 +94,7 @@ def test_one_of_several_listeners_fails_and_the_others_hear_all(caplog):
     assert caplog.text.count("a listener failed") == 1
 
 
-def test_a_listener_that_fails_ends_no_work_and_its_first_error_is_logged(caplog):
+def test_failing_listener_stops_nothing_and_logs_first_error(caplog):
     failing = Heard(ValueError("no"))
     listener = unfailing(failing)
     for event in EVENTS:

@@ -58,7 +58,7 @@ def test_each_fault_has_an_example_and_one_way_to_fail() -> None:
     assert len({(fault.judge, fault.what) for fault in FAULTS}) == len(FAULTS)
 
 
-def test_a_fault_explains_its_own_error_or_its_own_wrong_rows_alone() -> None:
+def test_fault_explains_only_its_own_error_or_rows() -> None:
     loud = Fault("j", "fails", lambda _: True, "plain", says=r"no \d+")
     quiet = Fault("j", "errs", lambda _: True, "plain", missing=(1,))
     assert explained([loud, quiet], "there is no 5 here") is loud
@@ -81,7 +81,7 @@ def test_what_files_counted_one_after_the_other_is_added_up(tmp_path: Path, monk
     assert tally.kept_files() == ["tests/interop/test_judges.py", "tests/interop/test_trino.py"]
 
 
-def test_a_run_tells_what_judges_read_and_what_they_were_not_asked_about() -> None:
+def test_summary_counts_states_read_and_left_out() -> None:
     counts = Counter(
         {("polars", "all", "tables"): 1200, ("polars", "all", "rows"): 3400, ("polars", "all", "fails"): 5}
     )
@@ -94,7 +94,7 @@ def test_a_run_tells_what_judges_read_and_what_they_were_not_asked_about() -> No
     ]
 
 
-def test_a_table_is_judged_now_and_at_snapshots_before_and_each_state_once(tmp_path: Path) -> None:
+def test_table_is_judged_at_recent_snapshots_once_each(tmp_path: Path) -> None:
     seen: set[str] = set()
     lake = Lake(tmp_path)
     table = lake.filled(commits=BEFORE + 3, files=1)

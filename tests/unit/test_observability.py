@@ -150,7 +150,7 @@ def test_panels_do_not_lie_upon_each_other():
 
 
 @for_each("rule", RULES, ids=lambda rule: rule["alert"])
-def test_an_alert_has_what_it_needs_and_names_labels_that_there_are(rule):
+def test_alert_has_required_fields_and_known_labels(rule):
     assert rule["labels"]["severity"] in ("warning", "critical")
     labels = set.intersection(*({*METRICS[name].labels} for name, _ in metrics_in(rule["expr"])))
     assert {*re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])} <= labels

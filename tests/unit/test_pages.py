@@ -148,7 +148,7 @@ def test_targets_of_make_exist(page: Path) -> None:
 
 
 @each_of_users
-def test_a_command_in_the_text_has_a_name_and_flags_that_there_are(page: Path) -> None:
+def test_command_in_text_has_known_name_and_flags(page: Path) -> None:
     """In the text commands are cut short, so they may lack what must be given."""
     for span in spans(page):
         if span.startswith("icekeep "):
@@ -189,7 +189,7 @@ FROM_AN_INDEX = re.compile(r"pip3? install (?:-\S+ )*[\"']?icekeep\b")
 """What brings somebody else's package, or none: icekeep is installed from a clone, a wheel, or an index of one's own."""
 
 
-def test_nothing_says_to_install_from_an_index_that_has_no_icekeep() -> None:
+def test_no_text_installs_icekeep_from_public_index() -> None:
     assert FROM_AN_INDEX.search("pip install 'icekeep[s3]'")
     assert FROM_AN_INDEX.search("pip install -U icekeep")
     # That page is about environments of Airflow, with an index of their own.
@@ -248,7 +248,7 @@ def test_a_command_that_there_is_not_would_be_seen(line: str) -> None:
         parsed(line)
 
 
-def test_commands_are_found_with_prompts_in_several_lines_and_before_pipes() -> None:
+def test_commands_are_found_with_prompts_lines_and_pipes() -> None:
     block = Block(
         "", "$ icekeep report --output json | jq .\nicekeep: error\n  icekeep compact \\\n    --table db.t  # it\n"
     )

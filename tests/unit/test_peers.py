@@ -63,7 +63,7 @@ def command():
     return module
 
 
-def test_the_counts_that_the_command_prints_are_those_of_the_lists(command, capsys):
+def test_printed_counts_match_lists(command, capsys):
     assert command.main([]) == 0
     head, *rows = capsys.readouterr().out.splitlines()[: len(suites()) + 2]
     assert head.split() == ["suite", "same", "better", "differs", "not", "applicable", "missing", "methods"]

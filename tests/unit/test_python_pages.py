@@ -262,7 +262,7 @@ def test_an_argument_of_the_same_meaning_has_the_same_name(procedure):
         ("rewrite_position_delete_files", RewritePositionDeletesOptions),
     ],
 )
-def test_every_option_of_a_rewrite_has_a_row_with_the_default_of_the_code(procedure, options):
+def test_every_rewrite_option_has_row_with_its_default(procedure, options):
     defaults = dict(zip(options.__struct_encode_fields__, options.__struct_defaults__, strict=True))
     told = {}
     for name, iceberg, here, *_ in table(section(procedure), "option"):

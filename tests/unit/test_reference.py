@@ -77,7 +77,7 @@ def test_editors_know_the_operators_of_airflow_as_they_are(tools: dict[str, Modu
 
 
 @pytest.mark.slow
-def test_each_job_and_command_has_its_flags_options_and_result_on_a_page(tools: dict[str, ModuleType]) -> None:
+def test_each_command_has_flags_options_and_result_on_page(tools: dict[str, ModuleType]) -> None:
     """The actions of `ref` have some of these in common."""
     found = [block for path in tools["reference"].pages() for block in tools["reference"].blocks_of(path.read_text())]
     assert sorted(name for what, name in found if what in ("flags", "own")) == sorted(NAMES)
@@ -97,7 +97,7 @@ def test_each_has_a_page_of_its_name() -> None:
 
 
 @pytest.mark.slow
-def test_each_field_of_a_result_has_a_meaning_and_each_meaning_a_field(tools: dict[str, ModuleType]) -> None:
+def test_result_fields_and_meanings_match(tools: dict[str, ModuleType]) -> None:
     fields = tools["result_fields"]
     classes = fields.all_results(NAMES)
     untold = [
@@ -141,7 +141,7 @@ def test_a_docstring_tells_of_fields_over_several_lines(tools: dict[str, ModuleT
     assert said == {"a": "one and more.", "b": "another."}
 
 
-def test_what_belongs_to_an_item_of_a_list_is_set_in_by_four_spaces(tools: dict[str, ModuleType]) -> None:
+def test_list_item_content_is_indented_by_four_spaces(tools: dict[str, ModuleType]) -> None:
     text = "* a\n  b\n\n  c\n\n      code\n  - d\n* e\n\n1. f\n\n   | g |\n\nh\n  i\n```\n* j\n  k\n```\n"
     made = "* a\n    b\n\n    c\n\n        code\n    - d\n\n* e\n\n1. f\n\n    | g |\n\nh\n  i\n```\n* j\n  k\n```\n"
     assert tools["list_items"].set_in(text) == made
@@ -523,7 +523,7 @@ def test_the_page_has_no_property_that_the_code_does_not_read():
             assert key in read, name
 
 
-def test_properties_of_icekeeps_own_are_those_that_policies_understand():
+def test_icekeep_properties_are_those_of_policies():
     filled = {
         "icekeep.enabled": "false",
         "icekeep.mode": "observe",
@@ -590,7 +590,7 @@ def test_a_default_is_that_of_the_code(name, default):
     assert ROWS[name][1] == (str(default).lower() if isinstance(default, bool) else str(default))
 
 
-def test_the_defaults_that_are_said_in_words_are_those_of_the_code():
+def test_defaults_in_words_match_code():
     assert ROWS["write.parquet.compression-level"][1].startswith(
         f"{PARQUET.compression_level} for {PARQUET.compression}"
     )

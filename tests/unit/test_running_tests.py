@@ -35,7 +35,7 @@ def pytest_says(*words: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_run_says_where_its_seconds_went_and_what_it_did_not_reach() -> None:
+def test_run_reports_time_spent_and_tests_not_reached() -> None:
     whole = pytest_says("--seed", "7", "--numprocesses", "2", "--dist", "loadgroup")
     count = int(re.search(r"^=+ (\d+) passed", whole, re.MULTILINE)[1])  # type: ignore[index]
     assert f"seed 7: {count} of {count} tests were reached\n" in whole
@@ -104,7 +104,7 @@ def item(path: str, *fixtures: str) -> Any:
     return found
 
 
-def test_tests_of_one_engine_share_a_group_and_what_is_slow_comes_first() -> None:
+def test_tests_of_engine_share_group_and_slow_ones_come_first() -> None:
     items = [
         item("tests/unit/test_c.py"),
         item("tests/unit/planning/spark/test_e.py"),
@@ -146,7 +146,7 @@ class Node:
 
 
 @for_each("workers", [1, 2, 3])
-def test_every_test_runs_and_after_spark_only_groups_do_in_its_worker(workers: int) -> None:
+def test_every_test_runs_and_groups_follow_spark_in_worker(workers: int) -> None:
     names = [f"tests/unit/test_{n}.py::test_{m}" for n in range(3) for m in range(3)]
     names += [f"tests/spark/test_s.py::test_{m}@spark" for m in range(3)]
     names += [f"tests/unit/test_{n}.py::test_{m}" for n in range(3, 9) for m in range(3)]
@@ -184,7 +184,7 @@ def test_each_part_of_the_night_names_files_that_there_are() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_a_part_that_fails_fails_the_night_and_minutes_that_are_left_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_part_fails_night_and_passes_its_minutes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     statuses = iter([0, 3, 5])
     began = []
 
@@ -220,7 +220,7 @@ def names(*changed: str) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_a_module_leads_to_the_tests_that_import_it_or_what_imports_it():
+def test_module_selects_tests_that_import_it_indirectly():
     found = names("lib/icekeep/maintenance/orphans/listing.py")
     assert "spark/test_removed_files.py" in found
     assert "end_to_end/test_jobs.py" in found
@@ -231,14 +231,14 @@ def test_a_module_leads_to_the_tests_that_import_it_or_what_imports_it():
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_what_all_imports_lead_to_is_tested_by_all_that_can_see_it():
+def test_widely_imported_module_selects_all_its_tests():
     found = names("lib/icekeep/spec/types.py")
     assert {"unit/spec/test_schema.py", "unit/formats/test_writer.py", "interop/test_compaction.py"} <= found
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_a_helper_leads_to_the_tests_that_import_it_also_through_another():
+def test_helper_selects_tests_that_import_it_indirectly():
     found = names("tests/kit/object_store.py")
     assert {"local/storage/test_objects.py", "local/catalog/test_filesystem_on_s3.py"} <= found
     assert "unit/spec/test_schema.py" not in found
@@ -268,7 +268,7 @@ def test_what_is_no_module_leads_to_the_tests_that_speak_of_it(path: str, test: 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_a_test_leads_to_itself_and_the_project_s_settings_lead_to_all():
+def test_test_selects_itself_and_settings_select_all():
     assert names("tests/unit/spec/test_schema.py") == {"unit/spec/test_schema.py"}
     assert len(names("pyproject.toml")) > 300
     assert names() == set()

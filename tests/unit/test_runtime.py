@@ -125,18 +125,18 @@ def test_a_process_that_a_shell_started_may_outlive_it():
 
 
 @pytest.mark.process
-def test_a_fork_of_a_driver_is_not_abandoned_as_long_as_the_driver_lives():
+def test_forked_driver_is_not_abandoned_while_parent_lives():
     assert outlive(True, submitted=True, arguments=("--forked",)) == ("False", "False")
 
 
 @pytest.mark.process
-def test_the_environment_says_who_decides_that_a_driver_is_abandoned():
+def test_environment_decides_when_driver_is_abandoned():
     assert outlive(True, submitted=True, ICEKEEP_SUBMITTER="none") == ("False", "False")
     assert outlive(True, submitted=False, ICEKEEP_SUBMITTER="parent") == ("False", "True")
 
 
 @given(st.integers(0, 2**128 - 1))
-def test_a_snapshot_id_is_made_of_both_halves_of_a_uuid_and_never_negative(number):
+def test_snapshot_id_uses_both_uuid_halves_and_is_positive(number):
     halves = (number >> 64) ^ (number & (2**64 - 1))
     expected = halves & (2**63 - 1)
     if expected:
@@ -149,7 +149,7 @@ def test_an_id_that_is_taken_or_zero_is_drawn_again():
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_fake_is_the_same_in_every_run_and_another_for_every_seed(seed):
+def test_fake_runtime_is_reproducible_per_seed(seed):
     one, two, other = FakeRuntime(seed), FakeRuntime(seed), FakeRuntime(seed + 1)
     drawn = [one.new_uuid() for _ in range(10)]
     assert drawn == [two.new_uuid() for _ in range(10)]
@@ -170,7 +170,7 @@ def test_only_sleeping_moves_the_fake_clock():
     assert fake.is_abandoned()
 
 
-def test_an_interrupt_is_behind_the_error_that_was_raised_from_it():
+def test_interrupt_is_found_behind_error_raised_from_it():
     interrupt = KeyboardInterrupt()
     with pytest.raises(ValueError) as raised:
         raise ValueError("x") from interrupt
@@ -178,7 +178,7 @@ def test_an_interrupt_is_behind_the_error_that_was_raised_from_it():
     assert interrupt_behind(interrupt) is interrupt
 
 
-def test_an_interrupt_that_the_caller_was_handling_is_not_behind_an_error():
+def test_handled_interrupt_is_not_behind_later_error():
     try:
         raise KeyboardInterrupt
     except KeyboardInterrupt:

@@ -158,11 +158,11 @@ def test_addresses_are_shown_without_the_secrets_in_them(value, shown):
         ("no address", MASK),
     ],
 )
-def test_the_address_of_a_service_for_messages_is_shown_as_its_service(address, shown):
+def test_notification_address_is_shown_as_its_service(address, shown):
     assert masked("notifications[3].url", address) == shown
 
 
-def test_the_parts_of_the_address_of_a_service_for_messages_that_look_like_tokens_are_cut_out():
+def test_tokens_of_notification_address_are_masked():
     remember({"notifications[].url": "json://me:mes-pw@Hooks.example4.com/services/TIiajkdnlaz1"})
     text = without_secrets("POST to hooks.example4.com/services failed for TIiajkdnlaz1 and mes-pw")
     assert text == f"POST to hooks.example4.com/services failed for {MASK} and {MASK}"
@@ -200,7 +200,7 @@ def test_logins_that_nobody_was_told_of_are_cut_out_too():
     "address",
     ["host:9083", "https://", "https://me:p/w@host", "https://h:x", "https://a@b@c"],
 )
-def test_an_address_that_would_show_a_part_of_its_password_is_none(address):
+def test_address_that_would_show_password_part_is_refused(address):
     assert server_address(address, ("https",)) is None
 
 

@@ -42,14 +42,14 @@ def simulated() -> tuple[Tally, list[str]]:
     return run(range(HISTORIES))
 
 
-def test_concurrent_writers_lose_and_double_nothing_whatever_fails(simulated: tuple[Tally, list[str]]):
+def test_concurrent_writers_lose_and_duplicate_nothing(simulated: tuple[Tally, list[str]]):
     tally, failures = simulated
     assert failures == []
     assert tally.histories == HISTORIES
     assert tally.steps >= 20 * HISTORIES
 
 
-def test_deletes_that_name_no_data_file_go_with_it_and_not_before():
+def test_unnamed_deletes_go_with_their_file_and_not_before():
     for seed in seeds(scaled(20, least=8)):
         History(seed, catalog=POINTER, likes=UNNAMED).run()
 
@@ -66,7 +66,7 @@ def test_histories_of_real_bytes_are_among_them():
     assert [seed for seed in range(HISTORIES) if through_bytes(seed)] == [49, 99]
 
 
-def test_orphans_are_removed_beside_plans_that_wait_and_files_that_come_back():
+def test_orphan_removal_beside_pending_plans_and_restores():
     """At the end nothing is left to which nothing leads."""
     seen = Counter[str]()
     # The others finish plans of earlier runs, which one in ten does: their files are in another plan too, which keeps them for a
@@ -80,7 +80,7 @@ def test_orphans_are_removed_beside_plans_that_wait_and_files_that_come_back():
     assert seen["files of earlier plans that were deleted"] > 0
 
 
-def test_every_kind_of_catalog_and_what_is_hard_on_it_is_among_them(simulated: tuple[Tally, list[str]]):
+def test_simulation_covers_every_catalog_and_rare_cases(simulated: tuple[Tally, list[str]]):
     tally, _ = simulated
     rare = {
         "files brought back",
@@ -105,7 +105,7 @@ def test_a_long_run_that_has_not_met_something_says_so(simulated: tuple[Tally, l
     assert len(never_met(Tally())) > len(SEEN) + len(OPERATIONS)
 
 
-def test_compaction_beside_writers_that_never_stop_plans_nothing_anew_and_lands_within_its_retries():
+def test_compaction_beside_streaming_writers_lands_in_retries():
     """Rows equal a serial replay after every commit, and a writer is refused only where a swap came before its commit."""
     count = scaled(STREAMING_HISTORIES, least=MIN_STREAMING_HISTORIES)
     seen, failures = run_streaming(seeds(count))
@@ -166,7 +166,7 @@ def values() -> Iterator[None]:
 
 @pytest.mark.usefixtures("values")
 @pytest.mark.parametrize("make", OPERATIONS, ids=lambda make: make.__name__)
-def test_after_a_crash_at_any_call_or_a_lost_answer_the_table_is_whole(make: Make):
+def test_table_is_whole_after_crash_or_lost_answer_at_any_call(make: Make):
     crashes = [(number, fault) for number, fault in sweep.cases(make, POINTER) if fault is Fault.CRASHED_AFTER]
     lost = [(number, fault) for number, fault in sweep.cases(make, UPDATES) if fault is Fault.LOST_ANSWER]
     assert len(crashes) > 4
@@ -180,7 +180,7 @@ def test_after_a_crash_at_any_call_or_a_lost_answer_the_table_is_whole(make: Mak
 
 @pytest.mark.usefixtures("values")
 @pytest.mark.parametrize("fault", [Fault.CRASHED_AFTER, Fault.LOST_REQUEST])
-def test_after_a_fault_at_any_call_of_a_commit_into_a_directory_the_table_is_whole(fault: Fault):
+def test_table_is_whole_after_fault_in_directory_commit(fault: Fault):
     tried = [number for number, at in sweep.cases(Append, DIRECTORY) if at is fault]
     for number in tried:
         sweep.check(Append, DIRECTORY, number, fault)
@@ -189,17 +189,17 @@ def test_after_a_fault_at_any_call_of_a_commit_into_a_directory_the_table_is_who
 
 @pytest.mark.nightly
 @for_each("mutant", MUTANTS, ids=lambda mutant: f"{kind_of(mutant)} {mutant.__name__}")
-def test_a_library_that_is_broken_on_purpose_breaks_the_invariant_that_it_is_meant_to(mutant: Mutant):
+def test_mutant_breaks_its_invariant(mutant: Mutant):
     assert caught_by(mutant) is not None
 
 
-def test_every_mutant_names_invariants_that_the_simulation_checks():
+def test_every_mutant_names_checked_invariants():
     files = [file for file in (TESTS / "simulation").glob("*.py") if file.name != "mutants.py"]
     checked = {invariant for file in files for invariant in INVARIANT.findall(file.read_text())}
     assert {invariant for hunt in MUTANTS.values() for invariant in hunt.breaks.split()} <= checked
 
 
-def test_a_mutant_that_no_longer_fits_the_library_is_an_error_and_not_caught():
+def test_outdated_mutant_is_error_and_not_caught():
     with pytest.raises(TypeError, match="what replaces 'settle' cannot be called as it is"):
         replaced(retry, "settle", lambda outcome: outcome)
     with (

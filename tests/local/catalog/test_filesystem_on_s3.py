@@ -70,7 +70,7 @@ class TestFilesystemCatalogOnS3(CatalogContract):
         table = catalog.swap(catalog.load(EVENTS), [], set_counter(1)).table
         assert json.loads(table.storage.read(table.metadata_location))["x-new-key"] == {"deep": [1]}
 
-    def test_metadata_that_cannot_be_read_is_an_error_that_names_the_file(self, catalog, create, store):
+    def test_unreadable_metadata_error_names_file(self, catalog, create, store):
         location = create().metadata_location
         overwrite(store, location, b"{}")
         with pytest.raises(InvalidTableError, match=location):
@@ -150,7 +150,7 @@ def test_a_commit_whose_answer_is_lost_is_found_or_sent_again(catalog, table, st
     assert len(store.sent("PUT", "/v2.metadata.json")) == (1 if lands else 2)
 
 
-def test_a_commit_that_lands_late_changes_nothing_that_others_built_since(catalog, table, store):
+def test_late_commit_does_not_overwrite_later_ones(catalog, table, store):
     store.delay("PUT", "/v2.metadata.json")
     ours = catalog.swap(table, [], set_counter(1))
     theirs = catalog.swap(ours.table, [], set_counter(2))
@@ -160,7 +160,7 @@ def test_a_commit_that_lands_late_changes_nothing_that_others_built_since(catalo
     assert read(store, version(table, 2)) == format_metadata(ours.table.metadata)
 
 
-def test_a_commit_that_is_sent_again_loses_to_one_that_landed_meanwhile(catalog, table, store, properties):
+def test_resent_commit_loses_to_one_that_landed(catalog, table, store, properties):
     def be_faster() -> None:
         other = open_catalog("other", properties)
         assert isinstance(other.swap(other.load(EVENTS), [], set_counter(7)), Committed)
@@ -180,7 +180,7 @@ def test_commit_that_meets_itself_landed(catalog, table, store):
     assert not store.is_waiting
 
 
-def test_a_commit_that_another_writer_was_faster_with_is_a_conflict(catalog, table, store, properties):
+def test_commit_overtaken_by_writer_is_conflict(catalog, table, store, properties):
     other = open_catalog("local", properties)
 
     def be_faster() -> None:
@@ -219,7 +219,7 @@ def foreign(table, *, descends=True):
     ],
     ids=["overwritten", "skipped", "deleted", "two names"],
 )
-def test_a_commit_that_a_writer_without_conditions_undid_is_unknown(catalog, table, store, interfere, cause):
+def test_commit_undone_by_unconditional_writer_is_unknown(catalog, table, store, interfere, cause):
     """Such a writer cannot be kept out, only found out. It acts when we go on to write the hint."""
     store.before("PUT", "/version-hint.text", lambda: interfere(store, table))
     outcome = catalog.swap(table, [], set_counter(1))
@@ -258,7 +258,7 @@ def test_a_dropped_table_can_be_put_back_by_hand(catalog, table, store, bucket):
     assert catalog.load(EVENTS).metadata == table.metadata
 
 
-def test_a_table_is_not_dropped_where_its_metadata_cannot_be_moved_aside(table, properties, store, bucket):
+def test_drop_is_refused_if_metadata_cannot_be_moved(table, properties, store, bucket):
     before = store.keys(bucket)
     store.answer("POST", "uploads", 501, "NotImplemented", times=2)
     catalog = open_catalog("local", properties)

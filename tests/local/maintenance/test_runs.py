@@ -66,7 +66,7 @@ OLD_MS = DEAD_AFTER_MS + 60_000
 YOUNG_MS = DEAD_AFTER_MS - 60_000
 
 
-def test_what_a_run_left_goes_a_day_after_it_wrote_the_last_of_it(table):
+def test_leftovers_go_a_day_after_run_wrote_last(table):
     leave(table, ".icekeep/runs/dead/moves-0", ".icekeep/runs/dead/a/b", ".icekeep/plans/dead/0.arrow", older_ms=OLD_MS)
     leave(table, ".icekeep/runs/alive/moves-0", ".icekeep/plans/other/0.arrow", older_ms=YOUNG_MS)
     assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 3
@@ -95,7 +95,7 @@ def test_the_run_that_asks_keeps_its_own_and_other_jobs_theirs(table):
 
 
 @pytest.mark.parametrize("above", ["plans", "purges", "trash"])
-def test_a_plan_with_a_head_waits_for_the_job_and_one_without_is_left_over(table, above):
+def test_plan_with_head_waits_and_headless_plan_is_swept(table, above):
     waiting = (f".icekeep/{above}/waiting/plan.json", f".icekeep/{above}/waiting/files-0000.jsonl")
     leave(
         table, *waiting, f".icekeep/{above}/dead/files-0000.jsonl", f".icekeep/{above}/dead/claims/1", older_ms=OLD_MS
@@ -166,7 +166,7 @@ def test_a_plan_whose_head_comes_while_files_are_listed(table):
     assert len(left(table)) == 2
 
 
-def test_files_in_the_trash_without_a_plan_are_counted_and_not_held():
+def test_unplanned_trash_is_counted_in_bounded_memory():
     runtime = FakeRuntime(now_ms=9 * DEAD_AFTER_MS)
     table = memory_table(MemoryCatalog())
     directory = f"{table.metadata.location}/.icekeep/trash/lost"

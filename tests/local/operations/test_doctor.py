@@ -88,7 +88,7 @@ def test_a_store_that_is_down(tmp_path: Path) -> None:
     assert unwell(result) == {"reached": "unavailable", "commit": "not-tried"}
 
 
-def test_a_rest_server_s_own_place_is_looked_at_and_left_as_it_was(server: RestServer) -> None:
+def test_doctor_leaves_rest_server_location_unchanged(server: RestServer) -> None:
     catalog = open_catalog("server", server.properties)
     catalog.create_namespace(DB)
     before = {path for path in server.directory.rglob("*") if path.is_file()}
@@ -98,7 +98,7 @@ def test_a_rest_server_s_own_place_is_looked_at_and_left_as_it_was(server: RestS
 
 
 @pytest.mark.parametrize("has_warehouse", [True, False])
-def test_keys_that_a_rest_server_hands_out_are_those_that_are_tried(
+def test_doctor_tries_keys_vended_by_rest_server(
     tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, has_warehouse: bool
 ) -> None:
     vending = Vending(tmp_path, store)

@@ -152,7 +152,7 @@ def test_no_command_writes_a_secret(
 
 
 @pytest.mark.parametrize("name", [*catalogs("")])
-def test_a_control_character_in_a_property_is_refused_in_words_without_it(name: str) -> None:
+def test_control_character_error_does_not_quote_value(name: str) -> None:
     properties = catalogs("http://127.0.0.1:1")[name]
     for key in properties:
         with pytest.raises(
@@ -163,7 +163,7 @@ def test_a_control_character_in_a_property_is_refused_in_words_without_it(name: 
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_an_error_of_a_server_has_no_secret_in_its_traceback_either(status: int) -> None:
+def test_server_error_traceback_shows_no_secret(status: int) -> None:
     """As schedulers and notebooks print it."""
     with http_sink(status, echoes=True) as server:
         for name in ("token", "credential", "signed"):
@@ -184,7 +184,7 @@ def test_no_identity_of_a_catalog_has_a_secret() -> None:
             assert CORE not in open_catalog("c", properties).identity, name
 
 
-def test_the_line_break_behind_a_variable_from_a_file_is_no_part_of_it(
+def test_line_break_after_variable_is_stripped(
     server: HttpSink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TOKEN", "zqhunter2token\n")

@@ -103,7 +103,7 @@ def test_files_are_moved_between_names_of_all_kinds(storage, bucket, store, sour
         storage.move(f"s3://{bucket}/{source}", f"s3://{bucket}/{target}")
 
 
-def test_one_such_object_stops_no_listing_and_each_is_listed_once(storage, bucket, store, monkeypatch):
+def test_empty_part_stops_no_listing_and_is_listed_once(storage, bucket, store, monkeypatch):
     monkeypatch.setattr(object_pages, "PAGE_NAMES", 3)
     keys = [
         *(f"wh/t/data/{n}" for n in range(8)),
@@ -142,7 +142,7 @@ def test_deletions_of_all_kinds_are_answered_in_order(storage, bucket, store):
     assert store.keys(bucket) == ["db/b"]
 
 
-def test_names_right_below_an_empty_part_are_those_of_a_directory(storage, bucket):
+def test_child_names_below_empty_part_are_complete(storage, bucket):
     root = f"s3://{bucket}/db"
     for name in (
         "/events/plans/run-1/plan.json",

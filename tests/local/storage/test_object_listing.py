@@ -197,7 +197,7 @@ DISORDERED = """<ListBucketResult><IsTruncated>false</IsTruncated>{}</ListBucket
 OBJECT = "<Contents><Key>{}</Key><Size>1</Size><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
 
 
-def test_a_store_that_lists_in_another_order_is_not_listed_in_parts(store):
+def test_differently_ordered_store_is_not_listed_in_parts(store):
     """As stores do that walk directories: what is in `a` comes before `a-b`, although `-` comes before the slash."""
     bucket = store.new_bucket()
     names = ["wh/t/a/1", "wh/t/a-b/1", "wh/t/c"]

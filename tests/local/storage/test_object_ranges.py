@@ -45,7 +45,7 @@ NAMES = st.sets(
 
 
 @given(names=NAMES, page=st.integers(1, 8), count=st.integers(0, 40))
-def test_ranges_follow_on_each_other_from_the_first_possible_name_to_the_last(names, page, count):
+def test_ranges_are_contiguous_from_first_name_to_last(names, page, count):
     ranges = name_ranges(Sorted(names, page), "wh/t/", count, 2, page)
     assert ranges[0].after == ""
     assert ranges[-1].until == ""
@@ -54,7 +54,7 @@ def test_ranges_follow_on_each_other_from_the_first_possible_name_to_the_last(na
 
 
 @given(names=NAMES, page=st.integers(1, 8), count=st.integers(2, 40))
-def test_there_are_enough_ranges_unless_they_are_as_small_as_can_be(names, page, count):
+def test_ranges_are_enough_unless_already_smallest(names, page, count):
     """One more request could not tell more of a range whose names are all on a page, or begin as the highest does."""
     store = Sorted(names, page)
     ranges = name_ranges(store, "wh/t/", count, 2, 0)
@@ -92,7 +92,7 @@ FEW_BESIDE_MANY = [*FLAT, *(f"wh/t/metadata/snap-{CHANCE.getrandbits(62)}-1-{num
     "names", [FLAT, TASKS, DAYS, HASHED, FEW_BESIDE_MANY], ids=["flat", "tasks", "days", "hashed", "beside"]
 )
 @pytest.mark.parametrize("count", [4, 16, 64])
-def test_names_as_engines_give_them_are_divided_evenly_by_few_looks(names, count):
+def test_engine_names_are_divided_evenly_by_few_requests(names, count):
     """apache/iceberg #16932: one listing on the driver had seen 38 % of a table after eight hours."""
     store = Sorted(names, 1000)
     ranges = name_ranges(store, "wh/t/", count, 1, 1000)

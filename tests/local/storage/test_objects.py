@@ -56,7 +56,7 @@ class TestObjectStorage(ObjectStorageContract):
 
 
 @pytest.mark.parametrize("name", ["a/", "a//b/", "a/./b", "a//../b", "../a", ".", "a\nb", "a\x7f", "\ud800", ""])
-def test_a_name_that_the_client_would_change_is_refused_everywhere(storage, bucket, store, name):
+def test_name_that_client_would_change_is_refused(storage, bucket, store, name):
     storage.create(f"s3://{bucket}/a/b", b"")
     store.reset()
     location = f"s3://{bucket}/{name}"
@@ -68,7 +68,7 @@ def test_a_name_that_the_client_would_change_is_refused_everywhere(storage, buck
     assert store.requests == []
 
 
-def test_an_object_with_a_name_that_cannot_be_addressed_stops_a_listing(storage, root, store, bucket):
+def test_unaddressable_object_name_stops_listing(storage, root, store, bucket):
     """A listing that left it out would call itself complete."""
     storage.create(f"{root}/t/a", b"")
     store.put_many(bucket, ["wh/t/./b"])
@@ -90,7 +90,7 @@ def test_a_move_to_another_bucket_is_refused(storage, root, store):
         storage.move(f"{root}/a", f"s3://{store.new_bucket()}/a")
 
 
-def test_markers_that_end_with_a_slash_are_directories_and_not_files(storage, root, store, bucket):
+def test_trailing_slash_markers_are_directories(storage, root, store, bucket):
     for key in ("wh/t/", "wh/t/empty/", "wh/t/both/"):
         store.client.put_object(Bucket=bucket, Key=key, Body=b"")
     storage.create(f"{root}/t/both", b"")
@@ -143,7 +143,7 @@ def test_a_store_that_never_answers_leaves_a_create_unknown(root, store):
     assert 300_000 < runtime.elapsed_ms < 320_000
 
 
-def test_a_first_request_that_lands_late_is_kept_out_by_the_second(root, store):
+def test_late_first_request_is_kept_out_by_second(root, store):
     """What was sent first is on its way still when what was sent second lands; then it meets that, and changes nothing."""
     storage = ObjectStorage(store.properties(), FakeRuntime())
     store.delay("PUT", "/file")
@@ -153,7 +153,7 @@ def test_a_first_request_that_lands_late_is_kept_out_by_the_second(root, store):
     assert store.client.head_object(Bucket=root.split("/")[2], Key="wh/file")["LastModified"] == landed["LastModified"]
 
 
-def test_a_second_request_that_meets_the_first_has_created_the_object(root, store):
+def test_second_request_that_meets_first_has_created_object(root, store):
     storage = ObjectStorage(store.properties(), FakeRuntime())
     store.delay("PUT", "/file")
     store.before("PUT", "/file", store.deliver)
@@ -227,7 +227,7 @@ def test_a_store_that_nobody_can_connect_to_created_nothing(bucket, store):
 
 
 @for_each("status", [404, 503])
-def test_a_request_for_a_token_that_failed_proves_that_nothing_was_sent(store, monkeypatch, status):
+def test_failed_token_request_proves_nothing_was_sent(store, monkeypatch, status):
     """With `gcs.no-auth` the client asks for a token all the same where it writes."""
     for name in ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"):
         monkeypatch.setenv(name, f"127.0.0.1:{store.port}")
@@ -244,7 +244,7 @@ def test_a_request_for_a_token_that_failed_proves_that_nothing_was_sent(store, m
 
 
 @for_each("status", [401, 403])
-def test_who_may_not_list_or_delete_is_told_whatever_the_store_calls_it(storage, root, store, status):
+def test_denied_list_or_delete_is_reported_for_any_code(storage, root, store, status):
     storage.create(f"{root}/{status}", b"")
     store.answer("GET", "list-type", status, "AuthorizationFailure")
     with pytest.raises(UsageError, match=r"cannot list .* the store denies access \(AuthorizationFailure\)"):
@@ -256,7 +256,7 @@ def test_who_may_not_list_or_delete_is_told_whatever_the_store_calls_it(storage,
     store.reset()
 
 
-def test_a_create_whose_answer_does_not_come_in_time_finds_its_object(bucket, store):
+def test_create_with_answer_timeout_finds_its_object(bucket, store):
     proxy = TcpProxy(store.port)
     properties = {"s3.endpoint": f"http://127.0.0.1:{proxy.port}", "s3.request-timeout": "1"}
     proxy.swallow_answer(b"PUT /")
@@ -289,7 +289,7 @@ def test_a_create_that_collided_is_sent_again(root, store):
     assert runtime.sleeps_ms == [50, 100]
 
 
-def test_a_create_that_collided_with_one_that_succeeded_finds_the_name_taken(storage, root, store, bucket):
+def test_create_that_collided_finds_name_taken(storage, root, store, bucket):
     storage.create(f"{root}/file", b"first")
     store.answer("PUT", "/file", 409, "ConditionalRequestConflict")
     with pytest.raises(FileExistsError):
@@ -343,7 +343,7 @@ def test_a_small_file_is_sent_again_when_its_answer_is_lost(storage, root, store
     assert contents(storage, root) == {"file-True": b"x", "file-False": b"x"}
 
 
-def test_a_small_file_that_cannot_be_sent_is_unavailable_and_not_unknown(storage, root, store):
+def test_unsent_small_file_is_unavailable_not_unknown(storage, root, store):
     """No commit stands on it, and nobody reads a file that no commit names."""
     store.answer("PUT", "/file", 400, "RequestTimeout")
     said = f"cannot write '{root}/file': the store answers 400"
@@ -359,7 +359,7 @@ def test_unseen_small_file_is_unavailable(storage, root, store):
 
 
 @pytest.mark.parametrize("is_anothers", [True, False])
-def test_what_a_failed_write_may_have_left_is_removed_if_it_bears_its_stamp(storage, root, store, bucket, is_anothers):
+def test_failed_write_is_removed_only_with_own_stamp(storage, root, store, bucket, is_anothers):
     if is_anothers:
         store.client.put_object(Bucket=bucket, Key="wh/file", Body=b"other")
     else:
@@ -419,7 +419,7 @@ def test_large_file_replaces_nothing(storage, root, store, bucket, is_before):
     assert uploads(store, bucket) == []
 
 
-def test_a_large_file_is_complete_if_only_the_last_answer_was_lost(storage, root, store):
+def test_large_file_is_complete_when_last_answer_is_lost(storage, root, store):
     store.answer("POST", "uploadId", 403, "AccessDenied", lands=True)
     write_large(storage, f"{root}/file")
     assert not store.is_waiting
@@ -511,9 +511,7 @@ def test_a_move_whose_answer_is_lost_can_be_repeated(storage, root, store):
 
 
 @pytest.mark.parametrize(("count", "requests"), [(1, 1), (1000, 1), (1001, 2), (2500, 3)])
-def test_a_thousand_files_are_deleted_by_one_request_and_none_is_looked_at(
-    storage, root, store, bucket, count, requests
-):
+def test_thousand_files_are_deleted_by_one_request(storage, root, store, bucket, count, requests):
     locations = [f"{root}/{number}" for number in range(count)]
     for location in {locations[0], locations[-1]}:
         storage.create(location, b"")
@@ -545,7 +543,7 @@ def test_a_file_that_is_asked_for_twice_is_sent_once(storage, root, store):
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 501])
-def test_a_store_that_knows_no_request_for_many_deletes_one_by_one(storage, root, store, status):
+def test_store_without_bulk_delete_deletes_one_by_one(storage, root, store, status):
     for name in "abc":
         storage.create(f"{root}/{name}", b"")
     store.answer("POST", "delete", status, "NotImplemented", times=100)
@@ -556,7 +554,7 @@ def test_a_store_that_knows_no_request_for_many_deletes_one_by_one(storage, root
     assert set(contents(storage, root)) == {"b"}
 
 
-def test_a_file_that_a_request_for_many_could_not_delete_is_told_alone(storage, root, store):
+def test_file_that_bulk_delete_failed_on_is_reported_alone(storage, root, store):
     """The client tells the first failure only, so the others are asked for once more."""
     for name in ("a", "b&c", "d"):
         storage.create(f"{root}/{name}", b"")
@@ -571,7 +569,7 @@ def test_a_file_that_a_request_for_many_could_not_delete_is_told_alone(storage, 
     assert set(contents(storage, root)) == {"b&c"}
 
 
-def test_a_store_that_cannot_be_reached_is_not_asked_a_thousand_times(storage, root, store):
+def test_unavailable_store_is_not_asked_for_each_file(storage, root, store):
     storage.create(f"{root}/1", b"")
     store.answer("POST", "delete", 503, "SlowDown", times=100)
     outcomes = storage.delete_many([f"{root}/{number}" for number in range(50)])
@@ -630,7 +628,7 @@ def test_moves_finish_when_repeated(storage, root, store):
     assert set(contents(storage, root)) == {"trash/a", "trash/b"}
 
 
-def test_files_of_different_lengths_are_not_read_to_tell_them_apart(storage, root, store):
+def test_files_of_different_lengths_are_not_read_to_compare(storage, root, store):
     for name, data in (("a", b"one"), ("b", b"three")):
         storage.create(f"{root}/{name}", data)
     storage.capabilities(root)
@@ -639,7 +637,7 @@ def test_files_of_different_lengths_are_not_read_to_tell_them_apart(storage, roo
     assert store.sent("GET") == []
 
 
-def test_a_move_to_a_name_with_other_bytes_of_one_length_changes_nothing(storage, root):
+def test_move_onto_other_bytes_of_same_length_changes_nothing(storage, root):
     for name, data in (("a", b"one"), ("b", b"two"), ("c", b"three")):
         storage.create(f"{root}/{name}", data)
     outcomes = storage.move_many([(f"{root}/a", f"{root}/b"), (f"{root}/b", f"{root}/c")])
@@ -671,13 +669,13 @@ def test_a_store_that_does_not_know_conditions_is_not_proved(storage, root, stor
     assert storage.capabilities(root) == Capabilities(exclusive_create=False, move=False)
 
 
-def test_a_store_that_cannot_copy_under_a_condition_can_still_be_committed_to(storage, root, store):
+def test_store_without_conditional_copy_still_takes_commits(storage, root, store):
     store.answer("POST", "uploads", 501, "NotImplemented", times=100)
     assert storage.capabilities(root) == Capabilities(exclusive_create=True, move=False)
 
 
 @pytest.mark.parametrize(("status", "expected"), [(403, UsageError), (503, UnavailableError)])
-def test_a_store_that_cannot_be_tried_is_neither_proved_nor_disproved(storage, root, store, status, expected):
+def test_failed_probe_neither_proves_nor_disproves_store(storage, root, store, status, expected):
     store.answer("PUT", ".tmp", status)
     with pytest.raises(expected, match=f"cannot write below '{root}'"):
         storage.capabilities(root)

@@ -23,7 +23,7 @@ def test_a_unit_is_a_table_in_the_order_in_which_tables_are_due():
     assert units_of(calls, 2) == [Unit(name="c.d.z", calls=tuple(calls[:2])), Unit(name="c.d.a", calls=(calls[2],))]
 
 
-def test_where_tables_are_many_small_ones_share_a_unit_before_large_ones_do():
+def test_small_tables_share_units_before_large_ones():
     calls = [call(f"c.d.t{number}", submit=number < 2) for number in range(10)]
     assert [unit.name for unit in units_of(calls, 5)] == [
         "c.d.t0",
@@ -82,7 +82,7 @@ def calls(*jobs, policy=0, **changed):
     return due_calls({"tables": [{"table": "c.d.t", "jobs": jobs}]}, chosen, rules, AT)
 
 
-def test_what_is_due_becomes_calls_of_which_those_over_the_limit_are_submitted():
+def test_due_jobs_become_calls_and_large_ones_are_submitted():
     found = calls(
         due("compact", estimate_bytes=1001, arguments=["--where=a"]), due("check", estimate_bytes=1000, observes=True)
     )

@@ -74,7 +74,7 @@ def test_airflow_masks_what_is_secret(airflow, describe):
         ({"password": "p", "extra": '{"type": "rest", "token": "hidden"}'}, "connection 'c': property 'token' is given twice"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_connection_is_one_line_without_a_value(airflow, describe, fields, line):
+def test_connection_error_is_one_line_without_values(airflow, describe, fields, line):
     describe(**fields)
     with pytest.raises(UsageError) as caught:
         airflow.IcekeepHook("c").get_conn()
@@ -83,7 +83,7 @@ def test_what_is_wrong_with_a_connection_is_one_line_without_a_value(airflow, de
     assert "\n" not in caught.value.message
 
 
-def test_the_job_s_configuration_refers_to_variables_that_only_it_sees(airflow, describe):
+def test_job_configuration_uses_variables_only_it_sees(airflow, describe):
     describe(password=SECRET, extra=json.dumps({"type": "rest", "s3.region": "eu"}))
     before = dict(os.environ)
     with airflow.connected("c", HERE) as here:
@@ -95,7 +95,7 @@ def test_the_job_s_configuration_refers_to_variables_that_only_it_sees(airflow, 
     assert dict(os.environ) == before
 
 
-def test_policies_and_catalogs_of_the_configuration_stay_as_they_are(airflow, describe, tmp_path):
+def test_policies_and_other_catalogs_stay_unchanged(airflow, describe, tmp_path):
     conf = tmp_path / "my.yaml"
     conf.write_text(
         "catalogs: {other: {type: hive, uri: 'thrift://h:1'}}\n"

@@ -113,7 +113,7 @@ def conf(tmp_path):
     return path
 
 
-def test_the_example_of_a_configuration_makes_its_dag_and_one_to_run_a_job_by_hand():
+def test_example_configuration_makes_dag_and_manual_dag():
     dags = look()["dags"]
     assert list(dags) == ["icekeep_nightly", "icekeep_by_hand"]
     dag = dags["icekeep_nightly"]
@@ -128,7 +128,7 @@ def test_the_example_of_a_configuration_makes_its_dag_and_one_to_run_a_job_by_ha
     assert {one["file"] for one in dags.values()} == {str(ROOT / "airflow_dags" / "maintenance.py")}
 
 
-def test_a_listed_table_is_a_chain_of_its_jobs_each_whatever_became_of_the_one_before_it(conf):
+def test_listed_table_is_chain_of_jobs_despite_failures(conf):
     dags = look(conf)["dags"]
     nightly, by_hand = dags["icekeep_nightly"], dags["icekeep_by-hand"]
     assert {name: (task["later"], task["rule"]) for name, task in nightly["tasks"].items()} == {
@@ -230,7 +230,7 @@ policies:
 """
 
 
-def test_in_cluster_mode_the_driver_gets_the_configuration_and_the_status_is_that_of_the_driver(tmp_path):
+def test_cluster_driver_gets_config_and_sets_exit_status(tmp_path):
     path = tmp_path / "my.yaml"
     path.write_text(CLUSTER)
     outcome = outcome_of(path, STATUS="1", STDERR="... User application exited with 4\n")
@@ -241,7 +241,7 @@ def test_in_cluster_mode_the_driver_gets_the_configuration_and_the_status_is_tha
     assert outcome["left"] == {"job": "compact", "table": "c.db.t", "exit_status": 4}
 
 
-def test_in_cluster_mode_a_result_comes_by_a_directory_that_both_see(tmp_path):
+def test_cluster_mode_result_comes_by_shared_directory(tmp_path):
     path, results = tmp_path / "my.yaml", tmp_path / "results"
     path.write_text(CLUSTER)
     results.mkdir()
@@ -277,7 +277,8 @@ def test_defaults_and_layers_of_the_file_are_in_force(tmp_path):
         parse_command([f"--table={table}", *arguments], job, 0)
 
 
-def test_a_policy_of_which_only_a_catalog_knows_what_is_due_is_scheduled_too(tmp_path):
+def test_policy_that_needs_catalog_is_scheduled_too(tmp_path):
+    """Its DAG asks the catalog at run time for what is due."""
     path = tmp_path / "my.yaml"
     path.write_text(LAYERED)
     dags = look(path)["dags"]
@@ -285,7 +286,7 @@ def test_a_policy_of_which_only_a_catalog_knows_what_is_due_is_scheduled_too(tmp
         assert list(dags[f"icekeep_{name}"]["tasks"]) == ["due", "tables.check", "outcome"]
 
 
-def test_importing_the_file_loads_neither_spark_nor_arrow_nor_a_catalog():
+def test_dag_file_imports_no_spark_arrow_or_catalog():
     loaded = set(look()["loaded"])
     assert not loaded & {"pyspark", "pyarrow", "pandas", "sqlalchemy", "fastavro", "rich", "datafusion"}
     assert "icekeep.catalog" not in loaded
@@ -297,7 +298,7 @@ def test_the_dags_may_lie_apart_from_the_rest(tmp_path):
     assert outcome["submitted"][0][1] == str(ROOT / "jobs" / "compact.py")
 
 
-def test_a_copy_of_the_file_beside_no_jobs_takes_the_installed_icekeep(tmp_path, conf):
+def test_copied_dag_file_uses_installed_icekeep(tmp_path, conf):
     (tmp_path / "dags").mkdir()
     (tmp_path / "dags" / "maintenance.py").write_text((ROOT / "airflow_dags" / "maintenance.py").read_text())
     [outcome] = look(conf, tmp_path / "dags", CASES=json.dumps([{"STATUS": "0"}]))["outcomes"]
@@ -321,7 +322,7 @@ def test_a_policy_that_is_called_by_hand_has_the_name_alone(tmp_path):
     assert list(json.loads(done.stdout)["dags"]["icekeep_by_hand"]["tasks"]) == ["outcome", "c.db.t.compact"]
 
 
-def test_a_job_that_a_policy_without_a_schedule_takes_is_warned_of_where_the_dag_is_made(tmp_path):
+def test_unscheduled_policy_taking_job_is_warned_of_at_parse(tmp_path):
     path = tmp_path / "my.yaml"
     path.write_text(
         "policies: [{name: hand, schedule: null, match: c.**, jobs: {compact: }},"
@@ -335,7 +336,7 @@ def test_a_job_that_a_policy_without_a_schedule_takes_is_warned_of_where_the_dag
     assert list(json.loads(done.stdout)["dags"]["icekeep_night"]["tasks"]) == ["outcome", "c.db.t.check"]
 
 
-def test_a_wrong_schedule_of_one_policy_leaves_the_dags_of_the_others(conf):
+def test_wrong_schedule_leaves_dags_of_other_policies(conf):
     conf.write_text(conf.read_text().replace('"0 2 * * *"', '"0 25 * * *"'))
     done = run(conf, ROOT / "airflow_dags")
     line = f"configuration key 'policies[0].schedule': '0 25 * * *' is not a cron schedule; give {SCHEDULE_FORM} ({conf}, line 3)"
@@ -352,7 +353,7 @@ def test_a_wrong_schedule_of_one_policy_leaves_the_dags_of_the_others(conf):
     assert list(dags["icekeep_here"]["tasks"]) == ["outcome", "c.db.t.compact"]
 
 
-def test_a_broken_configuration_is_an_import_error_that_names_the_key(tmp_path):
+def test_broken_configuration_is_import_error_with_key(tmp_path):
     path = tmp_path / "broken.yaml"
     path.write_text("policies: [{name: n}]")
     done = run(path, ROOT / "airflow_dags")

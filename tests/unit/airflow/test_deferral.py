@@ -163,7 +163,7 @@ def outcome(airflow, run):
         return type(error).__name__, str(error)
 
 
-def test_a_task_leaves_its_worker_once_yarn_has_the_job_and_goes_on_with_its_result(airflow, task, yarn, tmp_path):
+def test_task_defers_once_yarn_has_job_and_resumes_with_result(airflow, task, yarn, tmp_path):
     yarn.answers, context = [RUNNING, RUNNING, DONE], Context()
     one = task(conf={"spark.a": "1"})
     trigger = deferred(airflow, lambda: one.execute(context))
@@ -204,7 +204,7 @@ def test_the_end_of_a_driver_is_what_yarn_says_of_it(airflow, task, yarn, answer
     assert context.events == []
 
 
-def test_the_calls_after_it_run_when_it_has_ended_and_a_failure_is_not_lost(airflow, task, yarn):
+def test_later_calls_run_after_failure_and_it_is_kept(airflow, task, yarn):
     yarn.answers, context = [REFUSED], Context()
     first = deferred(airflow, lambda: task(call("c.d.a"), call("c.d.b")).execute(context))
     yarn.answers, event = [DONE], event_of(first)
@@ -218,7 +218,7 @@ def test_the_calls_after_it_run_when_it_has_ended_and_a_failure_is_not_lost(airf
     assert [one["exit_status"] for one in context.pushed["return_value"]["calls"]] == [5, 0]
 
 
-def test_a_task_whose_time_is_over_ends_its_job_and_begins_nothing_more(airflow, task, yarn):
+def test_task_timeout_ends_its_job_and_starts_no_more(airflow, task, yarn):
     yarn.answers, context = [RUNNING], Context()
     one = task(call("c.d.a"), call("c.d.b"))
     one.execution_timeout = timedelta(0)
@@ -230,7 +230,7 @@ def test_a_task_whose_time_is_over_ends_its_job_and_begins_nothing_more(airflow,
     assert "compact c.d.b did not run: Airflow has ended the task before" in said
 
 
-def test_a_triggerer_that_cannot_reach_yarn_gives_up_after_a_while(airflow, task, yarn, monkeypatch):
+def test_triggerer_gives_up_on_unreachable_yarn(airflow, task, yarn, monkeypatch):
     trigger = deferred(airflow, lambda: task().execute(Context()))
     monkeypatch.setattr(airflow("icekeep.airflow.triggers"), "UNREACHABLE_COUNT_MAX", 3)
     yarn.status, yarn.answers = 503, [RUNNING]
@@ -242,7 +242,8 @@ def test_a_triggerer_that_cannot_reach_yarn_gives_up_after_a_while(airflow, task
     assert f"YARN could not be asked to end {ID}: HTTP Error 503" in said
 
 
-def test_a_resource_manager_that_has_just_come_back_need_not_know_the_application_yet(airflow, task, yarn):
+def test_restarted_resource_manager_may_not_know_application(airflow, task, yarn):
+    """The triggerer asks on, and does not take the application for lost."""
     yarn.answers, context = [RUNNING, 404, 404, RUNNING, DONE], Context()
     event = event_of(deferred(airflow, lambda: task().execute(context)))
     assert event["report"][1] == "SUCCEEDED"
@@ -266,7 +267,7 @@ def test_a_resource_manager_on_standby_leads_to_the_active_one(yarn):
     assert yarn.asked == [f"GET apps/{ID}", f"PUT apps/{ID}/state KILLED"]
 
 
-def test_a_task_that_is_ended_while_it_submits_leaves_no_job_behind(airflow, task, yarn):
+def test_task_killed_while_submitting_leaves_no_job(airflow, task, yarn):
     one, context = task(), Context()
     hook = one._get_hook
 
@@ -306,7 +307,7 @@ WORKERS = [
 
 
 @pytest.mark.parametrize(("is_submitted", "mode", "connection", "why"), WORKERS)
-def test_where_a_triggerer_cannot_wait_the_worker_does_and_says_why(
+def test_worker_waits_where_triggerer_cannot_and_says_why(
     airflow, task, connect, monkeypatch, is_submitted, mode, connection, why
 ):
     """`default_args` and `default_deferrable` are for all tasks."""
@@ -320,7 +321,7 @@ def test_where_a_triggerer_cannot_wait_the_worker_does_and_says_why(
     assert getattr(one, "submitted_conf", None) is None
 
 
-def test_a_cluster_that_wants_a_login_is_found_out_before_anything_is_submitted(airflow, task, yarn):
+def test_cluster_needing_login_is_detected_before_submission(airflow, task, yarn):
     yarn.status, one, lines = 401, task(), []
     one.log.info = lambda line, *told: lines.append(line % told)
     assert one.execute(Context())["exit_status"] == 0
@@ -330,13 +331,13 @@ def test_a_cluster_that_wants_a_login_is_found_out_before_anything_is_submitted(
 @pytest.mark.parametrize(
     ("given", "variable", "defers"), [(None, None, 0), (None, "True", 1), (False, "True", 0), (True, None, 1)]
 )
-def test_who_says_nothing_of_a_task_gets_what_airflow_is_configured_for(task, monkeypatch, given, variable, defers):
+def test_deferrable_defaults_to_airflow_configuration(task, monkeypatch, given, variable, defers):
     if variable is not None:
         monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", variable)
     assert task(deferrable=given).deferrable is bool(defers)
 
 
-def test_what_answers_and_is_no_resource_manager_is_an_error_and_never_an_end(yarn):
+def test_invalid_yarn_answer_is_error_not_job_end(yarn):
     for answer in ({}, {"state": ""}, "text"):
         yarn.answers = [answer]
         with pytest.raises(OSError, match="does not answer as a ResourceManager does"):

@@ -14,7 +14,7 @@ from icekeep.operations.configuration.file import parse_config
 from kit.cases import for_each
 
 
-def test_a_checkout_has_scripts_and_what_is_installed_has_one_for_all():
+def test_checkout_has_job_scripts_and_installation_has_one():
     here = Installation(conf="/c.yaml", python="/py", home="/home/icekeep")
     assert here.command(["compact", "-x"]) == ["/py", "-P", "-m", "icekeep", "compact", "-x"]
     of_task = {"ICEKEEP_SUBMITTER": "parent"}
@@ -31,7 +31,7 @@ def test_a_checkout_has_scripts_and_what_is_installed_has_one_for_all():
     assert {path.name for path in SUBMITTED.parent.glob("*.py")} == {"__init__.py", SUBMITTED.name}
 
 
-def test_a_job_is_told_its_table_its_policy_its_configuration_and_where_its_result_goes():
+def test_job_words_name_table_policy_config_and_result_file():
     call = JobOnTable(job="expire_snapshots", table="c.d.t", arguments=("--older-than=7d",))
     words = job_words(call, "nightly", "/c.yaml", Path("/tmp/r.json"))
     assert words == [
@@ -136,7 +136,7 @@ def test_however_much_is_said_only_the_end_is_kept():
     assert len(said(*(f"line {number}" for number in range(10_000))).tail) == 2000
 
 
-def test_the_address_of_the_application_is_that_of_the_cluster_or_of_the_driver():
+def test_application_address_is_that_of_cluster_or_driver():
     assert said("\t tracking URL: http://rm:8088/proxy/application_1_0001/").address == (
         "http://rm:8088/proxy/application_1_0001/"
     )

@@ -33,7 +33,7 @@ def compact(operators, **given):
     return operators["CompactOperator"](**{"task_id": "t", "table": "c.d.t", "installation": HERE, **given})
 
 
-def test_each_job_of_policies_has_an_operator_that_the_package_offers(operators):
+def test_each_policy_job_has_public_operator(operators):
     assert [made.JOB.name for made in operators.values()] == [*POLICY_JOBS]
     assert {*operators} <= {*dir(door)}
     assert getattr(door, "CheckOperator") is operators["CheckOperator"]  # noqa: B009
@@ -91,7 +91,7 @@ def test_lists_are_one_argument_and_a_switch_that_is_off_is_none(operators):
         ({"wher": "x"}, "task 't': there is no argument 'wher'; did you mean 'where'?"),
     ],
 )
-def test_a_wrong_value_is_refused_in_one_line_when_the_file_is_read(operators, given, line):
+def test_wrong_value_is_refused_at_parse_in_one_line(operators, given, line):
     with pytest.raises(UsageError) as caught:
         compact(operators, **given)
     assert caught.value.message.startswith(line)
@@ -112,7 +112,7 @@ def test_templates_are_looked_at_when_they_are_rendered(operators):
         task._all_calls()
 
 
-def test_where_icekeep_is_follows_from_the_variables_of_the_worker(operators, monkeypatch):
+def test_installation_follows_from_worker_variables(operators, monkeypatch):
     for name in ("HOME", "RESULTS", "PYTHON"):
         monkeypatch.delenv(f"ICEKEEP_{name}", raising=False)
     monkeypatch.setenv("ICEKEEP_CONFIG", "/my.yaml")

@@ -49,7 +49,7 @@ def test_the_runbook_is_that_of_the_first_failure(addresses, one, page):
 
 
 @pytest.mark.parametrize("one", [ended(0), ended(3, job="check"), ended(2, "../x"), ended(None)])
-def test_there_is_no_runbook_where_nothing_failed_or_no_page_is_known(addresses, one):
+def test_no_runbook_link_without_failure_or_known_page(addresses, one):
     assert "Runbook" not in addresses([one], HERE, "")
 
 

@@ -100,7 +100,7 @@ def unit(*calls):
     return packed([Unit(name="u", calls=calls)])[0]
 
 
-def test_each_table_of_a_unit_has_its_turn_whatever_became_of_the_others(airflow, installation, tmp_path):
+def test_every_table_of_unit_runs_despite_failures(airflow, installation, tmp_path):
     answer(tmp_path, {"c.d.bad": [4, {"error": {"message": "no"}}], "c.d.late": [75, {"error": {"message": "later"}}]})
     instance = Instance()
     calls = unit(call("c.d.bad"), call("c.d.a"), call("c.d.late"), call("c.d.b"), call("c.d.a", "expire_snapshots"))
@@ -122,7 +122,8 @@ def test_each_table_of_a_unit_has_its_turn_whatever_became_of_the_others(airflow
     ]
 
 
-def test_a_unit_of_which_no_call_may_pass_another_time_fails_at_once(airflow, installation, tmp_path):
+def test_unit_of_hopeless_failures_fails_without_retry(airflow, installation, tmp_path):
+    """A retry is of no use where no call can succeed another time."""
     answer(tmp_path, {"c.d.bad": [4, {}], "c.d.wrong": [2, {}]})
     found = executed(
         airflow,
@@ -135,7 +136,7 @@ def test_a_unit_of_which_no_call_may_pass_another_time_fails_at_once(airflow, in
     assert found[0] == "AirflowFailException"
 
 
-def test_after_airflow_has_ended_a_task_nothing_more_of_it_begins(airflow, installation):
+def test_killed_task_starts_no_further_call(airflow, installation):
     calls = (call("c.d.a"), call("c.d.slow"), call("c.d.b"))
     task = made(airflow, "operators", "MaintenanceOperator", installation=installation, calls=calls)
     # Airflow calls this in a signal handler, and goes on.
@@ -172,7 +173,7 @@ def held(reason):
     return [0, {"status": "held", "result": {"status": "held", "held_by": reason}}]
 
 
-def test_what_the_owner_of_a_table_has_switched_off_since_is_skipped(airflow, installation, tmp_path):
+def test_tables_switched_off_since_planning_are_skipped(airflow, installation, tmp_path):
     answer(tmp_path, {"c.d.off": held("switched off"), "c.d.moved": held("policy 'm' decides of it")})
     told = {"installation": installation, "policy": "nightly"}
     skipped = executed(
@@ -215,9 +216,7 @@ def due(airflow, installation, instance):
 
 
 @pytest.mark.parametrize(("status", "not_read"), [(0, []), (3, [BROKEN])])
-def test_what_is_due_is_asked_and_what_could_not_be_looked_at_is_kept(
-    airflow, installation, tmp_path, status, not_read
-):
+def test_due_calls_are_returned_and_unread_tables_kept(airflow, installation, tmp_path, status, not_read):
     answer(tmp_path, {"": [status, {"result": {**FOUND, "not_read": not_read}}]})
     instance = Instance()
     expected = packed([Unit(name="c.d.t", calls=(call("c.d.t", arguments=("--a",)),))])
@@ -293,9 +292,7 @@ def test_a_listed_table_that_ends_with_a_number_keeps_its_name(airflow):
 
 
 @pytest.mark.parametrize(("dry_run", "status", "shown"), [(False, 0, False), (True, 0, True), (False, 3, True)])
-def test_the_log_of_a_task_shows_an_answer_whole_where_a_line_does_not_say_enough(
-    airflow, installation, tmp_path, dry_run, status, shown
-):
+def test_task_log_shows_whole_output_where_summary_falls_short(airflow, installation, tmp_path, dry_run, status, shown):
     program = tmp_path / "lib" / "icekeep" / "__main__.py"
     program.write_text(f"import sys\nprint('a table')\nprint('progress', file=sys.stderr)\n{LIBRARY}")
     document = {"status": "done", "dry_run": dry_run, "result": {"rewritten_data_files_count": 2}}

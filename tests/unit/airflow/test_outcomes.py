@@ -21,7 +21,7 @@ def ended(status, document=None, *, job="compact", said=""):
     return CallOutcome(call=JobOnTable(job=job, table="c.d.t"), status=status, document=document, said=said)
 
 
-def test_a_job_that_is_done_is_told_in_one_line_without_what_is_0_or_of_the_process():
+def test_done_job_is_one_line_without_zeros_and_timings():
     result = {
         "status": "done",
         "rewritten_data_files_count": 1200,
@@ -96,7 +96,7 @@ def test_a_failure_is_one_line_with_what_the_job_says():
     assert ended(9).failure == "compact c.d.t ended with status 9, which a retry does not help"
 
 
-def test_a_table_has_changed_where_its_metadata_moved_and_nowhere_else():
+def test_table_has_changed_only_where_metadata_moved():
     moved = {"metadata_location_before": "a", "metadata_location_after": "b"}
     assert ended(0, moved).has_committed
     assert ended(0, {"metadata_location_before": None, "metadata_location_after": "b"}).has_committed
@@ -106,7 +106,7 @@ def test_a_table_has_changed_where_its_metadata_moved_and_nowhere_else():
     assert not ended(0).has_committed
 
 
-def test_xcom_gets_single_values_and_the_names_of_what_is_left_out():
+def test_xcom_gets_single_values_and_names_of_left_out_ones():
     document = {"status": "done", "result": {"n": 1, "text": "x" * 9999, "groups": [{"a": 1}], "of": {"m": 2, "l": []}}}
     assert figures(document) == {
         "status": "done",

@@ -91,7 +91,7 @@ class Clock:
         return 1_000
 
 
-def test_a_table_that_cannot_be_read_is_never_taken_for_one_with_nothing_due(sensor, answer):
+def test_unreadable_table_is_not_taken_for_nothing_due(sensor, answer):
     answer(status=3, not_read=[{"name": "c.d.t", "reason": "gone"}])
     with pytest.raises(exceptions("AirflowException"), match=r"cannot look at c\.d\.t: gone"):
         sensor().poke({})
@@ -100,7 +100,7 @@ def test_a_table_that_cannot_be_read_is_never_taken_for_one_with_nothing_due(sen
         sensor().poke({})
 
 
-def test_without_a_word_of_its_own_it_defers_as_airflow_is_configured_to(sensor, monkeypatch):
+def test_sensor_defers_by_default_as_airflow_is_configured(sensor, monkeypatch):
     assert not sensor().deferrable
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
     assert sensor().deferrable

@@ -114,7 +114,7 @@ Worker(where, [], lambda line: print(line, flush=True)).run()
 """
 
 
-def test_what_outlives_a_task_that_was_killed_takes_itself_for_abandoned(tmp_path):
+def test_process_of_killed_task_knows_it_is_abandoned(tmp_path):
     lib, told = str(Path(icekeep.__file__).parents[1]), tmp_path / "told"
     child = ORPHAN.format(lib=lib, told=str(told))
     task = subprocess.Popen(

@@ -18,7 +18,7 @@ def test_an_identifier_is_the_parts_between_dots(text):
 
 
 @for_each("text", ["", "events", ".events", "db.", "db..events", "db/x.events", "db.eve\nnts", "db.\0"])
-def test_an_identifier_needs_a_namespace_and_parts_that_can_be_names(text):
+def test_identifier_needs_namespace_and_valid_parts(text):
     with pytest.raises(UsageError):
         parse_identifier(text)
 

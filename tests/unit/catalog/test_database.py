@@ -113,7 +113,7 @@ def test_no_error_or_text_shows_a_password():
         "jdbc:postgresql://me:p@w@host:5432/db?ssl=true",
     ],
 )
-def test_a_password_whose_rest_would_be_shown_as_a_host_is_refused(uri):
+def test_password_that_would_show_as_host_is_refused(uri):
     with pytest.raises(ConfigError, match=r"'catalogs.local.uri': has an '@' in its password; write it as %40$"):
         url_of(uri)
 
@@ -210,7 +210,7 @@ def test_uncommitted_transaction_never_landed(database):
     assert rows(database) == []
 
 
-def test_a_query_is_understood_if_its_tables_and_columns_are_there(database):
+def test_query_is_understood_if_tables_and_columns_exist(database):
     assert database.understands("SELECT a FROM t LIMIT 0")
     assert not database.understands("SELECT c FROM t LIMIT 0")
     assert not database.understands("SELECT a FROM u LIMIT 0")
@@ -225,7 +225,7 @@ USES = {
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("is_empty", [False, True], ids=["no file", "empty file"])
-def test_a_file_that_was_never_seen_is_made_only_where_it_is_to_be(tmp_path, use, is_empty):
+def test_missing_database_is_made_only_by_creating_transaction(tmp_path, use, is_empty):
     path = tmp_path / "x.db"
     if is_empty:
         path.touch()
@@ -246,7 +246,7 @@ def test_a_file_that_was_never_seen_is_made_only_where_it_is_to_be(tmp_path, use
     "use", [*USES.values(), lambda database: database.transact(create_t, creates=True)], ids=[*USES, "creates"]
 )
 @pytest.mark.parametrize("left", ["no file", "empty file", "no directory"])
-def test_a_file_that_was_seen_before_is_away_and_nothing_is_made_in_its_place(tmp_path, use, left):
+def test_seen_database_that_is_away_is_not_made_again(tmp_path, use, left):
     """An empty mount point became an empty catalog, for everybody."""
     path = tmp_path / "disk" / "x.db"
     database = Database.of_catalog("local", {"uri": f"sqlite:///{path}"})
@@ -285,7 +285,7 @@ def test_however_a_file_was_seen_nothing_is_made_in_its_place(tmp_path, look):
     assert [*path.parent.iterdir()] == []
 
 
-def test_a_file_that_goes_after_it_was_looked_for_is_not_made_by_opening_it(database, tmp_path, monkeypatch):
+def test_opening_does_not_make_database_gone_since_check(database, tmp_path, monkeypatch):
     (tmp_path / "x.db").unlink()
     monkeypatch.setattr(database, "require", lambda: None)
     for use in (rows, lambda database: database.transact(create_t)):
@@ -314,7 +314,7 @@ def test_an_open_database_stays_behind_when_it_travels(database):
 
 
 @pytest.mark.parametrize("uri", ["sqlite:///file:/srv/catalog.db?uri=true", "sqlite:///file:catalog.db"])
-def test_a_file_address_of_sqlite_is_refused_and_not_taken_for_a_path(uri):
+def test_sqlite_file_address_is_refused(uri):
     with pytest.raises(
         ConfigError, match=r"'catalogs.local.uri': is a file: address of SQLite, .*; give sqlite:///PATH"
     ):

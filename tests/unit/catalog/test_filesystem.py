@@ -349,12 +349,13 @@ def test_a_snapshot_that_is_in_the_way_of_itself_has_committed(catalog, table, s
     assert 77 in catalog.load(EVENTS).metadata.snapshots_by_id
 
 
-def test_equal_bytes_that_two_writers_can_have_chosen_prove_nothing(catalog, table, storage):
+def test_equal_bytes_two_writers_may_choose_prove_nothing(catalog, table, storage):
+    """Equal bytes prove a commit only where no other writer could have chosen the same ones."""
     repeat_create(storage)
     assert isinstance(catalog.swap(table, [], set_counter(1)), Conflict)
 
 
-def test_a_file_in_the_way_that_cannot_be_read_leaves_the_outcome_unknown(catalog, table, storage, metadata_path):
+def test_unreadable_file_in_the_way_leaves_outcome_unknown(catalog, table, storage, metadata_path):
     def vanish(operation, location):
         if operation == "create" and location.endswith("/v2.metadata.json"):
             (metadata_path / "v2.metadata.json").unlink()
@@ -370,7 +371,7 @@ def test_a_created_table_that_another_writer_replaced_is_unknown(catalog, storag
         catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
 
 
-def test_a_table_that_somebody_else_creates_at_the_same_moment_exists(catalog, storage, metadata_path):
+def test_concurrently_created_table_exists_already(catalog, storage, metadata_path):
     def be_faster(operation, location):
         if operation == "create" and location.endswith("/v1.metadata.json"):
             metadata_path.mkdir(parents=True)
@@ -382,7 +383,7 @@ def test_a_table_that_somebody_else_creates_at_the_same_moment_exists(catalog, s
     assert (metadata_path / "v1.metadata.json").read_bytes() == b"theirs"
 
 
-def test_a_head_that_is_replaced_and_deleted_while_it_is_loaded_is_loaded_anew(catalog, table, storage, metadata_path):
+def test_head_replaced_while_loading_is_loaded_again(catalog, table, storage, metadata_path):
     newer = catalog.swap(table, [], set_counter(1)).table
     content = (metadata_path / "v2.metadata.json").read_bytes()
     (metadata_path / "v2.metadata.json").unlink()
@@ -427,7 +428,7 @@ def put_versions(table, metadata_path, runtime, *, log_length):
     ],
     ids=["old and far behind", "old", "far behind", "not in the log"],
 )
-def test_versions_that_leave_the_log_are_deleted_if_they_are_old_and_far_behind(
+def test_log_leavers_are_deleted_if_old_and_far_behind(
     catalog, table, runtime, metadata_path, age_ms, log_length, deleted
 ):
     put_versions(table, metadata_path, runtime, log_length=log_length)
@@ -438,7 +439,7 @@ def test_versions_that_leave_the_log_are_deleted_if_they_are_old_and_far_behind(
     assert left == set(range(1, 152)) - set(deleted)
 
 
-def test_the_checksum_of_hadoop_goes_with_a_metadata_file_that_a_commit_deletes(catalog, table, runtime, metadata_path):
+def test_hadoop_checksum_goes_with_its_metadata_file(catalog, table, runtime, metadata_path):
     trimming = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
     put_versions(table, metadata_path, runtime, log_length=149)
     for path in [*metadata_path.glob("v*.metadata.json")]:
@@ -486,7 +487,7 @@ def test_a_commit_during_a_drop_is_told(catalog, table, storage, metadata_path):
         catalog.drop(EVENTS)
 
 
-def test_a_table_that_is_taken_back_has_its_versions_and_its_hint(catalog, table, metadata_path):
+def test_reregistered_table_has_its_versions_and_hint(catalog, table, metadata_path):
     table = catalog.swap(table, [], set_counter(1)).table
     location = catalog.drop(EVENTS)
     assert "/.icekeep/trash/drop-" in location
@@ -527,7 +528,7 @@ def test_an_older_version_of_a_dropped_table_can_be_taken_back(catalog, table):
     assert again.metadata.properties == {COUNTER: "2"}
 
 
-def test_metadata_of_another_catalog_begins_a_new_count_and_stays_in_the_log(catalog, table, storage):
+def test_foreign_metadata_restarts_count_and_stays_in_log(catalog, table, storage):
     metadata = table.metadata
     catalog.drop(EVENTS)
     foreign = f"{metadata.location}/metadata/00007-8c0f1b2e.metadata.json"
@@ -538,7 +539,7 @@ def test_metadata_of_another_catalog_begins_a_new_count_and_stays_in_the_log(cat
     assert replace(back.metadata, metadata_log=()) == metadata
 
 
-def test_a_table_that_lies_elsewhere_cannot_be_registered_under_the_name(catalog, table):
+def test_table_elsewhere_cannot_be_registered_under_name(catalog, table):
     location = catalog.drop(EVENTS)
     with pytest.raises(
         UsageError, match=r"finds tables by their directory: the table of .* lies at .*/db/events', and not"
@@ -547,7 +548,7 @@ def test_a_table_that_lies_elsewhere_cannot_be_registered_under_the_name(catalog
     assert catalog.register_table(EVENTS, location).metadata == table.metadata
 
 
-def test_a_table_lies_in_its_directory_whatever_its_metadata_says(catalog, table):
+def test_table_location_is_its_directory_despite_metadata(catalog, table):
     assert catalog.describe(EVENTS) == Description(table.metadata.location)
 
 
@@ -569,7 +570,7 @@ def test_a_namespace_cannot_have_properties(catalog):
         catalog.create_namespace(("raw",), {"location": "file:///elsewhere"})
 
 
-def test_a_namespace_cannot_be_in_a_table_or_in_what_is_left_of_one(catalog, table):
+def test_namespace_cannot_be_in_table_or_its_leftovers(catalog, table):
     for _ in range(2):
         for namespace in (EVENTS, (*EVENTS, "deeper")):
             with pytest.raises(UsageError, match="holds a table, or what a dropped table left"):

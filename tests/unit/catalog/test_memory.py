@@ -25,7 +25,7 @@ class TestMemoryCatalog(CatalogContract):
     def other(self, catalog):
         return catalog
 
-    def test_a_namespace_of_several_parts_is_proposed_only_for_a_mistyped_last_part(self, catalog):
+    def test_namespace_is_suggested_only_for_mistyped_last_part(self, catalog):
         for name in (("sales",), ("sales", "daily"), ("sales", "hourly")):
             catalog.create_namespace(name)
         with pytest.raises(NotFoundError, match=r"nor a namespace 'sales.dialy'; did you mean 'sales.daily'\?$"):

@@ -48,7 +48,7 @@ NAMES = ("v9.metadata.json", "v10.gz.metadata.json", "00009-a.metadata.json", "0
     ],
 )
 @for_each("lists_by_prefix", [True, False])
-def test_metadata_files_right_in_a_directory_are_listed_by_their_versions(lists_by_prefix, like, versions, expected):
+def test_direct_metadata_files_are_listed_by_version(lists_by_prefix, like, versions, expected):
     storage, asked = MemoryStorage(), list[str]()
     for name in (*NAMES, "below/v9.metadata.json"):
         storage.create(f"{DIRECTORY}/{name}", b"")
@@ -157,7 +157,7 @@ def test_numbers_are_compared_as_numbers(storage):
     assert find_head(storage, VERSIONED).version == 10
 
 
-def test_old_versions_that_were_deleted_and_gaps_do_not_hide_the_head(storage):
+def test_deleted_versions_and_gaps_do_not_hide_head(storage):
     put(storage, "v2.metadata.json", "v58.metadata.json", "v60.gz.metadata.json")
     assert find_head(storage, VERSIONED) == (60, f"{VERSIONED}/v60.gz.metadata.json")
 
@@ -172,7 +172,7 @@ def test_old_versions_that_were_deleted_and_gaps_do_not_hide_the_head(storage):
         (("v6.metadata.json",), b"6"),
     ],
 )
-def test_versions_that_came_after_the_listing_are_found_by_probing(storage, added, hint):
+def test_versions_added_after_listing_are_found_by_probing(storage, added, hint):
     class SlowListing(HookedStorage):
         def list_share(self, share):
             before = [*super().list_share(share)]
@@ -210,7 +210,7 @@ def test_a_store_that_lists_in_no_order_is_asked_for_all_names(storage):
     assert find_head(Disordered(storage), VERSIONED).version == 2
 
 
-def test_that_there_is_no_version_is_believed_of_a_whole_listing_alone(storage):
+def test_absence_of_versions_needs_whole_listing(storage):
     """A store may say that it lists in order, and not do so: a table would be made beside the one that is there."""
 
     class Stopped(HookedStorage):

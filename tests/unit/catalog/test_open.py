@@ -32,7 +32,7 @@ def test_the_type_says_which_catalog_it_is(tmp_path, kind, expected):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_type_that_is_missing_or_wrong_is_a_configuration_error():
+def test_missing_or_wrong_type_is_config_error():
     with pytest.raises(
         ConfigError,
         match=r"'catalogs.mine.type': is missing; give one of sql, jdbc, filesystem, hadoop, rest, hive, glue",
@@ -117,7 +117,7 @@ def test_a_login_whose_library_is_not_installed_is_refused(kind, module, extra, 
 
 
 @for_each("value", ["", "0", "-1", "1.5", "10s"])
-def test_a_time_that_is_no_number_of_milliseconds_is_a_configuration_error(value):
+def test_invalid_milliseconds_are_config_error(value):
     key = "rest.client.socket-timeout-ms"
     with pytest.raises(ConfigError, match=rf"'catalogs.mine.{key}': is '{value}'; give milliseconds, 1 or more"):
         open_catalog("mine", {"type": "rest", "uri": "http://x", key: value})
@@ -170,7 +170,7 @@ def test_a_warehouse_without_a_scheme_is_on_this_machine(tmp_path, monkeypatch, 
         ({"type": "glue", "glue.region": "eu-west-1", "glue.id": "123"}, "glue 123 eu-west-1"),
     ],
 )
-def test_a_catalog_is_told_from_others_by_its_address_without_secrets(monkeypatch, properties, identity):
+def test_catalog_identity_is_its_address_without_secrets(monkeypatch, properties, identity):
     """Two catalogs over one warehouse are two, whatever a configuration calls them."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
@@ -221,7 +221,7 @@ def test_a_catalog_shows_its_type_and_place_without_secrets(properties, shown):
         ("./c:/wh", f"file://{os.getcwd()}/c:/wh"),
     ],
 )
-def test_a_warehouse_with_one_slash_after_hdfs_is_in_hadoops_default_file_system(kind, warehouse, expected):
+def test_one_slash_hdfs_warehouse_is_in_default_file_system(kind, warehouse, expected):
     uri = {"sql": "sqlite:///:memory:"}.get(kind, "thrift://127.0.0.1:1")
     catalog = open_catalog("lake", {"type": kind, "warehouse": warehouse, "uri": uri})
     assert catalog.warehouse == expected
@@ -234,7 +234,7 @@ def test_no_scheme_becomes_the_name_of_a_directory(kind, warehouse):
         open_catalog("lake", {"type": kind, "warehouse": warehouse, "uri": "sqlite:///:memory:"})
 
 
-def test_a_table_in_hadoops_default_file_system_is_looked_for_there(tmp_path, monkeypatch):
+def test_one_slash_hdfs_table_is_sought_in_hadoop_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     monkeypatch.delenv("HADOOP_HOME", raising=False)
@@ -256,7 +256,7 @@ def test_a_table_in_hadoops_default_file_system_is_looked_for_there(tmp_path, mo
         ),
     ],
 )
-def test_what_the_operator_lays_down_is_checked_when_the_catalog_is_opened(tmp_path, key, value, problem):
+def test_enforced_properties_are_checked_at_opening(tmp_path, key, value, problem):
     with pytest.raises(ConfigError, match=problem):
         open_catalog("lake", {"type": "hadoop", "warehouse": f"file://{tmp_path}", key: value})
 

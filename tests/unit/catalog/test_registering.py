@@ -50,7 +50,7 @@ class Asked:
     ("answers", "lands", "count"),
     [((None,), {0}, 1), ((LOST,), {0}, 1), ((LOST, None), {1}, 2), ((LOST, LOST), {1}, 2)],
 )
-def test_a_registration_that_landed_is_told_however_often_it_was_sent(answers, lands, count):
+def test_landed_registration_is_reported_for_any_resends(answers, lands, count):
     """The catalog's own answer is settled when it is lost."""
     asked = Asked(*answers, lands=lands)
     assert registered(asked.table, asked.send).metadata == asked.table.metadata
@@ -118,7 +118,7 @@ def test_what_is_lost_twice_and_is_not_there_is_unknown(second):
     assert asked.count == 2
 
 
-def test_what_is_lost_and_cannot_be_looked_at_is_unknown_and_not_sent_again():
+def test_lost_registration_with_failed_lookup_is_unknown():
     asked = Asked(LOST, lands={0})
 
     def fail(identifier):

@@ -95,7 +95,7 @@ class TestSqlCatalog(CatalogRaceContract):
         uri = f"sqlite:///{tmp_path}/catalog.db"
         return {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
 
-    def test_a_level_with_a_dot_is_refused_since_the_database_has_two(self, catalog, create):
+    def test_level_with_dot_is_refused(self, catalog, create):
         catalog.create_namespace(("a", "b"))
         create(("a", "b", "t"))
         for use in (catalog.load, catalog.find, catalog.drop, catalog.default_location):
@@ -221,14 +221,14 @@ def test_without_a_warehouse_a_new_table_has_no_place(properties):
         catalog.default_location(EVENTS)
 
 
-def test_namespaces_that_differ_in_case_or_hold_wildcards_are_different(catalog):
+def test_namespaces_differ_by_case_and_wildcards(catalog):
     catalog.create_namespace(("D_",))
     assert catalog.list_namespaces() == [("D_",), ("db",)]
     with pytest.raises(NotFoundError):
         catalog.drop_namespace(("DB",))
 
 
-def test_a_database_in_use_at_the_swap_is_a_conflict_and_leaves_no_file(catalog, table, database):
+def test_busy_database_at_swap_is_conflict_and_leaves_no_file(catalog, table, database):
     with foreign(database) as connection:
         connection.execute("BEGIN IMMEDIATE")
         outcome = catalog.swap(table, [], set_counter(1))
@@ -281,7 +281,7 @@ def test_a_commit_that_is_sent_again_loses_to_another_writers(catalog, propertie
     assert len(metadata_files(table)) == 2
 
 
-def test_a_commit_is_not_sent_again_by_a_process_that_is_abandoned(catalog, table, database):
+def test_abandoned_process_does_not_resend_commit(catalog, table, database):
     with reading(database):
         catalog.runtime.abandoned = True
         assert isinstance(catalog.swap(table, [], set_counter(1)), Unknown)
@@ -310,7 +310,7 @@ def losing(catalog, properties):
     return LostAnswers("local", properties, LocalStorage(), FakeRuntime())
 
 
-def test_a_commit_that_landed_is_found_though_others_have_built_upon_it(catalog, losing, table):
+def test_landed_commit_is_found_below_later_commits(catalog, losing, table):
     def build_upon() -> None:
         assert isinstance(catalog.swap(catalog.load(EVENTS), [], set_counter("theirs")), Committed)
 
@@ -321,7 +321,7 @@ def test_a_commit_that_landed_is_found_though_others_have_built_upon_it(catalog,
     assert len(metadata_files(table)) == 3
 
 
-def test_where_history_does_not_reach_back_to_the_commit_it_stays_unknown(catalog, losing):
+def test_commit_beyond_history_stays_unknown(catalog, losing):
     metadata = simple_metadata(catalog.default_location(EVENTS), **{"write.metadata.previous-versions-max": "1"})
     table = catalog.create(EVENTS, metadata)
 
@@ -335,7 +335,7 @@ def test_where_history_does_not_reach_back_to_the_commit_it_stays_unknown(catalo
     assert table.storage.head(outcome.metadata_location) is not None
 
 
-def test_a_table_that_was_renamed_after_a_lost_answer_leaves_it_unknown(catalog, losing, table):
+def test_rename_after_lost_answer_leaves_commit_unknown(catalog, losing, table):
     losing.lose(lambda: catalog.rename(EVENTS, ("db", "moved")))
     outcome = losing.swap(table, [], set_counter(1))
     assert isinstance(outcome, Unknown)
@@ -343,7 +343,7 @@ def test_a_table_that_was_renamed_after_a_lost_answer_leaves_it_unknown(catalog,
 
 
 @pytest.mark.slow
-def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog, table, database):
+def test_busy_database_at_create_is_unavailable(catalog, table, database):
     identifier = ("db", "orders")
     metadata = simple_metadata(catalog.default_location(identifier))
     with foreign(database) as connection:
@@ -356,7 +356,7 @@ def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog
 
 
 @pytest.mark.slow
-def test_a_create_that_is_refused_says_why_though_its_file_cannot_be_deleted(catalog, table, database, monkeypatch):
+def test_refused_create_says_why_despite_cleanup_failure(catalog, table, database, monkeypatch):
     monkeypatch.setattr(LocalStorage, "delete_many", thrown(RuntimeError("the store's client broke")))
     with foreign(database) as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -382,7 +382,7 @@ def test_registration_unknown_can_be_repeated(catalog, table, database):
     assert catalog.register_table(EVENTS, location).metadata == table.metadata
 
 
-def test_a_create_that_fails_at_the_commit_is_unknown_and_its_file_stays(catalog, table, database):
+def test_create_failing_at_commit_is_unknown_and_keeps_file(catalog, table, database):
     identifier = ("db", "orders")
     metadata = simple_metadata(catalog.default_location(identifier))
     with foreign(database) as connection:
@@ -393,7 +393,7 @@ def test_a_create_that_fails_at_the_commit_is_unknown_and_its_file_stays(catalog
     assert len(list(table.storage.list(metadata.location))) == 1
 
 
-def test_a_statement_that_the_database_refuses_proves_that_nothing_landed(catalog, table, database):
+def test_statement_refused_by_database_proves_nothing_landed(catalog, table, database):
     run(database, "CREATE TRIGGER no BEFORE UPDATE ON iceberg_tables BEGIN SELECT RAISE(ABORT, 'not today'); END")
     with pytest.raises(JobFailedError, match="the database of catalog 'local' refused the change: not today"):
         catalog.swap(table, [], set_counter(1))
@@ -451,7 +451,7 @@ def test_log_entries_elsewhere_are_kept(catalog, table, tmp_path):
     assert table.storage.head(f"{inside}/data.parquet")
 
 
-def test_a_metadata_file_that_the_new_log_has_by_another_spelling_stays(catalog, table):
+def test_metadata_file_in_new_log_by_other_spelling_stays(catalog, table):
     """C7: for another tool one store may have another name."""
     trimming = {"write.metadata.previous-versions-max": "2", "write.metadata.delete-after-commit.enabled": "true"}
     base = catalog.swap(table, [], [SetProperties(trimming)]).table.metadata
@@ -464,7 +464,7 @@ def test_a_metadata_file_that_the_new_log_has_by_another_spelling_stays(catalog,
     assert dropped_from_log(base, replace(base, metadata_log=(again,))) == []
 
 
-def test_a_metadata_file_that_an_unknown_key_names_stays_when_it_leaves_the_log(catalog, table):
+def test_metadata_file_named_by_unknown_key_stays(catalog, table):
     """As where another engine keeps the one that a table was migrated from."""
     trimming = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
     base = catalog.swap(table, [], [SetProperties(trimming)]).table
@@ -477,7 +477,7 @@ def test_a_metadata_file_that_an_unknown_key_names_stays_when_it_leaves_the_log(
     assert now.storage.head(table.metadata_location) is not None
 
 
-def test_a_log_that_names_no_location_takes_nothing_of_a_commit_that_landed(catalog):
+def test_log_without_location_does_not_undo_landed_commit(catalog):
     """The error after the commit was taken for its failure, and the manifests of the live table were removed."""
     trimming = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
     table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS), **trimming))
@@ -489,7 +489,7 @@ def test_a_log_that_names_no_location_takes_nothing_of_a_commit_that_landed(cata
     assert live(catalog.load(EVENTS)) == {"new": 1}
 
 
-def test_looking_into_a_database_that_is_not_there_does_not_make_it(properties, database):
+def test_reading_missing_database_does_not_create_it(properties, database):
     catalog = open_catalog("local", properties)
     said = f"configuration key 'catalogs.local.uri': there is no file '{database}'; correct the path; a new catalog begins with "
     said += "a namespace, by Spark's CREATE NAMESPACE or load_catalog(...).create_namespace(...)"
@@ -517,7 +517,8 @@ def test_a_commit_waits_for_a_database_whose_disk_is_away(catalog, table, databa
     assert live(catalog.load(EVENTS)) == {"new": 1}
 
 
-def test_what_was_open_while_the_disk_was_away_leaves_others_no_empty_catalog(properties, catalog, table, database):
+def test_absent_disk_leaves_no_empty_catalog_behind(properties, catalog, table, database):
+    """A catalog that was open while its disk was away makes no empty database in its place."""
     database.rename(database.with_name("away"))
     with pytest.raises(UnavailableError, match="the database of catalog 'local' is away: there is no file"):
         catalog.swap(table, [], set_counter(1))
@@ -535,7 +536,7 @@ def test_what_was_open_while_the_disk_was_away_leaves_others_no_empty_catalog(pr
     assert metadata_files(table) == [table.metadata_location]
 
 
-def test_a_catalog_whose_maker_died_before_it_was_made_is_made_by_the_next(properties, database):
+def test_catalog_of_crashed_creator_is_made_by_next(properties, database):
     """SQLite leaves an empty file then."""
     database.parent.mkdir(parents=True)
     with foreign(database) as connection:
@@ -579,7 +580,7 @@ def test_a_file_that_is_no_database_is_an_error_in_one_line(properties, database
         open_catalog("local", properties).load(EVENTS)
 
 
-def test_a_relative_path_is_relative_to_where_the_catalog_was_opened(tmp_path, monkeypatch):
+def test_relative_path_is_resolved_when_catalog_is_opened(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     catalog = open_catalog("local", {"type": "sql", "uri": "sqlite:///wh/catalog.db", "warehouse": "wh"})
     catalog.create_namespace(("db",))
@@ -589,7 +590,7 @@ def test_a_relative_path_is_relative_to_where_the_catalog_was_opened(tmp_path, m
     assert catalog.default_location(EVENTS) == f"file://{tmp_path}/wh/db/events"
 
 
-def test_a_table_that_moved_on_while_it_was_loaded_is_loaded_as_it_is_now(catalog, table):
+def test_table_committed_to_while_loading_is_loaded_again(catalog, table):
     """With `delete-after-commit` the file that the pointer named may be gone before it is read."""
     few = {
         "write.metadata.previous-versions-max": "1",
@@ -610,7 +611,7 @@ def test_a_table_that_moved_on_while_it_was_loaded_is_loaded_as_it_is_now(catalo
     assert storage.fired["moved"] == 1
 
 
-def test_all_pointers_are_told_in_one_statement_and_views_are_none(catalog, table, database, monkeypatch):
+def test_pointers_come_in_one_statement_without_views(catalog, table, database, monkeypatch):
     catalog.create_namespace(("lake", "raw"))
     name = ("lake", "raw", "clicks")
     other = catalog.create(name, simple_metadata(catalog.default_location(name)))

@@ -45,7 +45,7 @@ def test_a_table_that_pyiceberg_made_is_loaded_and_committed_to(ours, theirs):
     assert their_table.refresh().properties == {"owner": "them", COUNTER: "1"}
 
 
-def test_a_table_that_we_made_is_loaded_and_committed_to_by_pyiceberg(ours, theirs):
+def test_pyiceberg_loads_and_commits_to_icekeep_table(ours, theirs):
     ours.create_namespace(("db",))
     table = ours.create(EVENTS, simple_metadata(ours.default_location(EVENTS), owner="us"))
     their_table = theirs.load_table("db.events")
@@ -80,7 +80,7 @@ def test_whoever_commits_first_wins_and_the_other_is_told(ours, theirs):
     assert [field.name for field in final.schema.fields] == ["id", "name", "more"]
 
 
-def test_a_pyiceberg_commit_on_a_base_that_we_replaced_is_refused(ours, theirs):
+def test_pyiceberg_commit_on_replaced_base_is_refused(ours, theirs):
     theirs.create_namespace("db")
     stale = theirs.create_table("db.events", SCHEMA)
     table = ours.load(EVENTS)

@@ -186,13 +186,14 @@ def test_the_advice_of_the_job_itself_is_at_hand():
 
 @cases(200)
 @given(last=last_runs, later_ms=st.integers(0, 10 * DAY_MS))
-def test_a_failing_job_is_tried_again_in_the_end_and_never_sooner_for_waiting(last, later_ms):
+def test_failing_job_is_retried_after_bounded_delay(last, later_ms):
+    """Once its wait is over a job stays eligible: more waiting never postpones it again."""
     if postponed(last, NOW_MS) is None:
         assert postponed(last, NOW_MS + later_ms) is None
     assert postponed(last, NOW_MS + 9 * DAY_MS) is None
 
 
-def test_waits_grow_to_eight_nights_and_the_third_failure_is_named():
+def test_waits_stay_below_eight_nights_and_third_failure_named():
     waits = [wait_ms(count) for count in range(20)]
     assert waits == sorted(waits)
     assert waits[-1] < 8 * DAY_MS
@@ -203,7 +204,8 @@ def test_waits_grow_to_eight_nights_and_the_third_failure_is_named():
     ]
 
 
-def test_a_first_failure_does_not_make_wait_also_where_the_process_was_killed():
+def test_first_failure_does_not_postpone():
+    """Later ones do, also where the process was killed and left no error."""
     assert postponed(LastRuns(failures_in_a_row=1, last_failure_ms=NOW_MS), NOW_MS) is None
     died = LastRuns(failures_in_a_row=3, last_failure_ms=NOW_MS)
     assert "its process died" in (postponed(died, NOW_MS) or "")
@@ -269,7 +271,7 @@ def test_the_formula_in_numbers():
     assert worth.waiting_nights == 3
 
 
-def test_what_is_not_due_by_its_plan_brings_nothing_but_grows_by_waiting():
+def test_idle_job_has_no_benefit_but_priority_grows_by_waiting():
     idle = JobAdvice(job="compact", has_work=False, reason="r", spared_opens_count=5, freed_bytes=GIB)
     assert worth_of(idle, 0).benefit == worth_of(None, 0).benefit == 0
     assert value_of([worth_of(None, None)]) == 1
@@ -277,19 +279,19 @@ def test_what_is_not_due_by_its_plan_brings_nothing_but_grows_by_waiting():
     assert value_of([]) == 0
 
 
-def test_prices_of_the_configuration_count_also_where_nothing_costs_anything():
+def test_configured_prices_count_even_if_nothing_costs():
     advice = JobAdvice(job="j", has_work=True, reason="r", freed_bytes=2 * GIB, cpu_ms=3_599_000)
     assert worth_of(advice, 0, Prices(core_hour=2.0, gib_month=0.5)) == Worth(1.0, 2.0, 0.0)
     assert value_of([worth_of(advice, 0, Prices())]) == 0
 
 
-def test_a_small_table_in_a_bad_state_comes_before_a_large_one_in_the_same_state():
+def test_small_table_precedes_large_one_in_same_state():
     small = JobAdvice(job="j", has_work=True, reason="r", spared_opens_count=90, read_bytes=100 * MIB, cpu_ms=2_000)
     large = JobAdvice(job="j", has_work=True, reason="r", spared_opens_count=90, read_bytes=100 * GIB, cpu_ms=2_000_000)
     assert value_of([worth_of(small, 0)]) > value_of([worth_of(large, 0)])
 
 
-def test_estimates_go_by_the_plan_and_by_what_the_arguments_make_of_it():
+def test_estimates_follow_plan_and_arguments():
     advice = JobAdvice(
         job="compact",
         has_work=True,
@@ -317,9 +319,8 @@ estimates = st.lists(st.builds(JobEstimate, st.integers(0, 10 * MINUTE_MS), st.i
 
 @cases(300)
 @given(jobs=estimates, max_ms=st.none() | st.integers(0, 60 * MINUTE_MS), max_bytes=st.none() | st.integers(0, 500))
-def test_what_is_begun_one_after_the_other_never_goes_beyond_the_budget_where_estimates_are_right(
-    jobs, max_ms, max_bytes
-):
+def test_budget_is_never_exceeded(jobs, max_ms, max_bytes):
+    """Jobs started one after another stay within the budget where estimates are right."""
     budget, now_ms, taken = Budget(1_000, max_ms=max_ms, max_bytes=max_bytes), 1_000, 0
     for estimate in jobs:
         refusal = budget.refusal(estimate, now_ms)
@@ -336,7 +337,7 @@ def test_what_is_begun_one_after_the_other_never_goes_beyond_the_budget_where_es
     assert max_bytes is None or taken <= max_bytes
 
 
-def test_a_job_that_does_not_fit_leaves_room_for_smaller_ones_and_says_why():
+def test_job_over_budget_leaves_room_for_smaller_ones():
     budget = Budget(0, max_ms=10 * MINUTE_MS, max_bytes=100 * MIB)
     assert (
         budget.refusal(JobEstimate(11 * MINUTE_MS, 0), 0)
@@ -366,7 +367,8 @@ def test_estimates_go_by_the_pace_of_the_run():
     assert budget.pace == 16
 
 
-def test_what_small_jobs_take_beside_their_work_is_added_to_large_ones_and_multiplies_nothing():
+def test_overhead_of_small_jobs_is_added_not_multiplied():
+    """What small jobs take beside their work does not lengthen large ones in proportion."""
     budget = Budget(0)
     for _ in range(30):
         budget.end(JobEstimate(600, 0), 4_600)
@@ -377,7 +379,7 @@ def test_what_small_jobs_take_beside_their_work_is_added_to_large_ones_and_multi
     assert budget.refusal(JobEstimate(HOUR_MS, 0), 0, HOUR_MS + 3_999) is not None
 
 
-def test_a_cluster_that_is_larger_than_was_known_is_learned_of_by_its_first_job():
+def test_larger_cluster_is_learned_from_first_job():
     budget = Budget(0, max_ms=HOUR_MS)
     budget.end(JobEstimate(64 * MINUTE_MS, 0), MINUTE_MS)
     assert budget.refusal(JobEstimate(60 * HOUR_MS, 0), 0) is None
@@ -390,7 +392,7 @@ def of_bytes(size):
     )
 
 
-def test_work_is_divided_by_the_cores_that_do_it_and_what_is_waited_for_is_not():
+def test_work_is_divided_by_cores_and_waiting_is_not():
     asked = []
 
     def slots(work_bytes):
@@ -424,6 +426,6 @@ def test_no_more_cores_work_than_there_are_tasks(tasks, parts):
     assert estimate_of("compact", (), advice, size, lambda _: 8).elapsed_ms == 2_500 + advice.cpu_ms // parts
 
 
-def test_a_job_that_takes_the_whole_table_is_divided_by_its_tasks_too():
+def test_whole_table_job_is_divided_by_its_tasks():
     everything = estimate_of("compact", ("--option=rewrite-all=true",), of_bytes(MIB), 64 * GIB, lambda _: 32)
     assert everything.elapsed_ms == 2_500 + 64 * GIB * 1000 // (45 * MIB) // 32

@@ -54,7 +54,7 @@ class Told:
         self.events.append(event)
 
 
-def test_every_table_is_worked_on_in_order_of_benefit_for_cost_and_its_jobs_in_their_own(world):
+def test_tables_run_by_benefit_per_cost_and_jobs_in_order(world):
     jobs = Jobs()
     result = maintain(fleet_of(world, jobs, workers=1))
     assert (result.status, result.due_jobs_count, result.done_jobs_count, result.tables_count) == ("done", 9, 9, 3)
@@ -64,7 +64,7 @@ def test_every_table_is_worked_on_in_order_of_benefit_for_cost_and_its_jobs_in_t
     assert [table.priority for table in result.tables] == sorted((t.priority for t in result.tables), reverse=True)
 
 
-def test_a_failure_ends_neither_the_other_jobs_of_the_table_nor_other_tables(world):
+def test_failure_stops_neither_other_jobs_nor_other_tables(world):
     jobs = Jobs(
         {
             ("sick", "compact"): ends_with(4, "it is encrypted", "unsupported"),
@@ -86,7 +86,7 @@ def test_a_failure_ends_neither_the_other_jobs_of_the_table_nor_other_tables(wor
     assert result.done_jobs_count == 6
 
 
-def test_a_job_that_was_due_for_a_number_and_changed_nothing_says_so(world):
+def test_due_job_that_changed_nothing_says_so(world):
     """Its arguments may leave out what the number counts."""
     policy = POLICY.replace("compact:", 'compact: {where: "id = 0", when: {small_files_over: 0}}')
     assert policy != POLICY
@@ -101,7 +101,7 @@ def test_a_job_that_was_due_for_a_number_and_changed_nothing_says_so(world):
     assert found["calm", "expire_snapshots"] == "no condition is set"
 
 
-def test_after_an_unknown_outcome_nothing_more_is_begun_on_that_table(world):
+def test_unknown_outcome_stops_further_jobs_on_table(world):
     jobs = Jobs({("sick", "compact"): ends_with(5, "it may have landed", "outcome_unknown")})
     result = maintain(fleet_of(world, jobs))
     assert jobs.of("sick") == ["compact"]
@@ -114,7 +114,7 @@ def test_after_an_unknown_outcome_nothing_more_is_begun_on_that_table(world):
     assert statuses(result)["some"] == ALL_DONE
 
 
-def test_what_a_budget_does_not_hold_is_named_and_smaller_jobs_still_fit(world):
+def test_jobs_over_budget_are_named_and_smaller_ones_fit(world):
     plan = plan_maintain(fleet_of(world, Jobs()))
     bytes_of = {(t.table, job.job): job.estimate_bytes for t in plan.tables for job in t.jobs}
     largest = bytes_of["local.db.sick", "compact"]
@@ -129,7 +129,7 @@ def test_what_a_budget_does_not_hold_is_named_and_smaller_jobs_still_fit(world):
     assert began <= largest - 1
 
 
-def test_nothing_is_begun_after_the_time_of_the_run_and_what_runs_goes_on(world):
+def test_no_job_starts_after_run_time_and_running_one_goes_on(world):
     def long(assignment):
         world.runtime.pass_ms(11 * MINUTE_MS)
         return JobOutcome(status="done")
@@ -164,7 +164,8 @@ def test_a_window_that_closes_meanwhile_lets_nothing_more_begin(world):
     assert (result.not_begun_jobs_count, result.status) == (8, "partial")
 
 
-def test_what_does_not_fit_into_the_rest_of_its_window_is_not_begun_but_a_plan_is_made(world):
+def test_job_exceeding_window_is_not_started(world):
+    """A run in observing mode still makes its plan, since that needs no window."""
     # The clock of these worlds begins on a Tuesday at 22:13:20, and no job is estimated below half a second.
     world.runtime.pass_ms(46 * MINUTE_MS + 39_600)
     policy = POLICY + "    window: {from: '20:00', to: '23:00'}\n"
@@ -195,9 +196,10 @@ def compaction_takes(hours_count, table="local.db.sick"):
     [(0, None, True), (100, 1, True), (120, None, False), (120, 13, False), (120, 15, True), (300, 15, True)],
     ids=["first half", "first half, done lately", "never", "not long ago", "long ago", "long ago, late"],
 )
-def test_what_no_window_would_hold_is_begun_in_its_first_half_or_where_it_has_waited_too_long(
+def test_job_longer_than_window_starts_in_first_half(
     world, records, monkeypatch, waited_minutes, last_ok_days, is_begun
 ):
+    """Where no window would hold a job, it starts in the first half, or after waiting too long."""
     # The clock begins at 22:13:20, and the half of the window is over at midnight.
     monkeypatch.setattr(PolicyTable, "estimate", compaction_takes(12))
     policy = POLICY + "    window: {from: '20:00', to: '04:00'}\n"
@@ -220,7 +222,7 @@ def test_what_no_window_would_hold_is_begun_in_its_first_half_or_where_it_has_wa
         )
 
 
-def test_the_time_that_was_given_holds_also_in_the_first_half_of_a_window(world, monkeypatch):
+def test_run_time_limit_holds_in_first_half_of_window(world, monkeypatch):
     monkeypatch.setattr(PolicyTable, "estimate", compaction_takes(12))
     policy = POLICY + "    window: {from: '20:00', to: '04:00'}\n"
     result = maintain(fleet_of(world, Jobs(), policy=policy, workers=1, max_ms=4 * HOUR_MS))
@@ -237,7 +239,7 @@ def test_estimates_go_by_the_cores_that_work(world, monkeypatch):
     assert max(asked) == max(job.estimate_bytes for table in plan.tables for job in table.jobs) // 2
 
 
-def test_a_table_that_was_opted_out_and_one_that_cannot_be_read_are_named_and_left_alone():
+def test_disabled_and_unreadable_tables_are_named_and_skipped():
     world = world_of({"mine": 6, "broken": 6, "good": 6}, mine={"icekeep.enabled": "false"})
     spoil(world, ("db", "broken"))
     jobs = Jobs()
@@ -292,7 +294,7 @@ policies:
         (Scope(tables=frozenset({"local.db.some"})), {("some", "expire_snapshots")}),
     ],
 )
-def test_only_what_is_asked_for_is_done_and_what_has_no_schedule_only_by_name(world, scope, expected):
+def test_scope_limits_jobs_and_unscheduled_need_a_name(world, scope, expected):
     jobs = Jobs()
     result = maintain(fleet_of(world, jobs, policy=TWO, scope=scope))
     assert {*jobs.calls} == expected
@@ -312,7 +314,7 @@ def test_tables_that_no_policy_of_the_run_reaches_are_not_found(world, scope):
         maintain(fleet_of(world, Jobs(), policy=TWO, scope=scope))
 
 
-def test_no_more_tables_are_worked_on_at_a_time_than_was_asked_for(world):
+def test_tables_at_once_never_exceed_workers(world):
     gate = threading.Barrier(2, timeout=30)
 
     def together(assignment):
@@ -372,7 +374,8 @@ def test_a_table_that_another_run_works_on_is_left_to_it(world, records):
     assert (result.status, result.elsewhere_jobs_count) == ("done", 3)
 
 
-def test_the_lease_of_a_run_that_has_died_or_ended_is_taken_at_once_or_runs_out(world, records):
+def test_lease_of_dead_run_is_taken_or_expires(world, records):
+    """A lease whose run has ended is taken at once, and one of a silent run when it runs out."""
     held_by_another(world, records, "")
     now_ms = world.runtime.now_ms()
     ended = RunRecord(
@@ -391,7 +394,7 @@ def test_the_lease_of_a_run_that_has_died_or_ended_is_taken_at_once_or_runs_out(
     assert statuses(maintain(fleet_of(world, Jobs(), records=records)))["sick"] == ALL_DONE
 
 
-def test_a_run_that_goes_on_after_one_that_was_killed_does_not_do_again_what_that_did(world, records):
+def test_next_run_does_not_repeat_jobs_of_killed_one(world, records):
     first = Jobs({("some", "compact"): SystemExit(137)}, records)
     fleet = fleet_of(world, first, records=records, workers=1)
     killed = maintain(fleet)
@@ -405,7 +408,7 @@ def test_a_run_that_goes_on_after_one_that_was_killed_does_not_do_again_what_tha
     assert "it ended well 60.0 s ago" in whys(result)["sick", "compact"]
 
 
-def test_a_failing_job_is_tried_less_and_less_often_and_named_from_the_third_night(world, records):
+def test_failing_job_is_tried_less_often_and_named(world, records):
     tried, named = [], []
     for night in range(20):
         jobs = Jobs({("sick", "compact"): ends_with(1)}, records)
@@ -474,7 +477,7 @@ def test_tries_of_one_night_are_one_failure(world, records):
     assert failing == [[], [], [], [], [], [], [3], [3], [3]]
 
 
-def test_a_record_that_is_out_of_reach_is_told_once_and_hinders_nothing(world, records, monkeypatch):
+def test_unreachable_records_are_reported_once_and_ignored(world, records, monkeypatch):
     for name in ("last_of", "take_lease", "drop_lease", "renew_leases", "select"):
 
         def broken(*_, **__):
@@ -508,9 +511,8 @@ def cut_off_after(world, records, fleets, worked_ms):
 
 
 @pytest.mark.parametrize(("worked_ms", "is_cut_off"), [(CUT_OFF_MS, True), (CUT_OFF_MS - 1, False)])
-def test_what_is_cut_off_each_night_comes_after_what_has_waited_and_is_named_from_the_third_night(
-    world, records, worked_ms, is_cut_off
-):
+def test_job_cut_off_each_night_comes_last_and_is_named(world, records, worked_ms, is_cut_off):
+    """A job that is cut off three nights in a row runs after what has waited, and is named."""
     fleets, called, named = [], [], []
     for night in range(4):
         cut_off = {("sick", "compact"): cut_off_after(world, records, fleets, worked_ms)}
@@ -553,9 +555,8 @@ class AwayDuringTheLook:
         (ends_with(1), DAY_MS, "done", ""),
     ],
 )
-def test_where_the_record_is_away_during_the_look_earlier_runs_are_no_work_of_others_meanwhile(
-    world, records, earlier, ago_ms, status, why
-):
+def test_record_outage_does_not_make_earlier_runs_concurrent(world, records, earlier, ago_ms, status, why):
+    """Records that are away while tables are read do not make earlier runs look concurrent."""
     ran = {(table, job): earlier for table in ("sick", "some", "calm") for job in JOBS}
     maintain(fleet_of(world, Jobs(ran, records), records=records))
     world.runtime.pass_ms(ago_ms)
@@ -567,9 +568,8 @@ def test_where_the_record_is_away_during_the_look_earlier_runs_are_no_work_of_ot
     assert [one.message.partition(";")[0] for one in told.events if isinstance(one, Warned)] == ["connection refused"]
 
 
-def test_where_the_record_is_away_during_the_look_what_is_postponed_or_done_by_others_meanwhile_stays_so(
-    world, records
-):
+def test_postponement_survives_record_outage_at_start(world, records):
+    """Jobs that are postponed, or that another run does, stay so where records were away at first."""
     for night in range(2):
         maintain(
             fleet_of(world, Jobs({("sick", "compact"): ends_with(1)}, records), run_id=f"m-{night}", records=records)
@@ -596,7 +596,8 @@ def test_where_the_record_is_away_during_the_look_what_is_postponed_or_done_by_o
     assert statuses(result)["some"] == dict.fromkeys(JOBS, "elsewhere")
 
 
-def test_an_end_of_last_night_that_is_written_down_during_the_run_is_no_work_of_others_meanwhile(world, records):
+def test_late_recorded_end_of_last_night_is_not_concurrent(world, records):
+    """A run of last night whose end is recorded during this one is no work of another now."""
     last_night = world.runtime.now_ms()
     world.runtime.pass_ms(DAY_MS)
 
@@ -612,7 +613,7 @@ def test_an_end_of_last_night_that_is_written_down_during_the_run_is_no_work_of_
     assert statuses(result) == dict.fromkeys(("sick", "some", "calm"), ALL_DONE)
 
 
-def test_a_signal_ends_the_running_jobs_and_the_result_says_what_was_done(world):
+def test_signal_ends_running_jobs_and_result_lists_done_ones(world):
     fleets = []
 
     def signalled(assignment):
@@ -670,7 +671,8 @@ def test_an_interrupted_job_keeps_its_run_and_what_it_said(world):
     ("error", "status"),
     [(OutcomeUnknownError, "failed"), (SafetyError, "refused"), (UnsupportedError, "refused")],
 )
-def test_what_somebody_must_look_at_is_told_though_the_run_is_being_ended(world, error, status):
+def test_serious_outcome_is_reported_despite_interrupt(world, error, status):
+    """A refusal or an unknown outcome keeps its kind and its run where the whole run is ended."""
     fleets = []
 
     def doubtful(assignment):
@@ -686,7 +688,7 @@ def test_what_somebody_must_look_at_is_told_though_the_run_is_being_ended(world,
     assert later.status == "not_begun"
 
 
-def test_a_namespace_that_cannot_be_listed_is_named_and_stops_nothing(world, monkeypatch):
+def test_unlistable_namespace_is_named_and_stops_nothing(world, monkeypatch):
     world.catalog.create_namespace(("other",))
     listing = type(world.catalog).list_tables
 
@@ -701,7 +703,7 @@ def test_a_namespace_that_cannot_be_listed_is_named_and_stops_nothing(world, mon
     assert (result.status, result.done_jobs_count) == ("partial", 9)
 
 
-def test_figures_of_a_result_are_its_counts_and_bytes_that_are_not_0(world):
+def test_result_figures_are_nonzero_counts_and_bytes(world):
     class Result(msgspec.Struct):
         rewritten_data_files_count: int = 7
         added_bytes: int = 12
@@ -713,7 +715,7 @@ def test_figures_of_a_result_are_its_counts_and_bytes_that_are_not_0(world):
     assert done.figures == {"rewritten_data_files_count": 7, "added_bytes": 12}
 
 
-def test_an_interval_of_a_policy_counts_from_the_last_run_that_ended_well(world, records):
+def test_policy_interval_counts_from_last_successful_run(world, records):
     policy = POLICY.replace("compact: ", "compact: {when: {min_interval: 1h}}")
     maintain(fleet_of(world, Jobs({}, records), policy=policy, records=records))
     world.runtime.pass_ms(HOUR_MS)
@@ -731,9 +733,9 @@ def test_an_interval_of_a_policy_counts_from_the_last_run_that_ended_well(world,
         ({"status": "running", "exit_status": None}, "done"),
     ],
 )
-def test_what_another_run_came_to_an_end_with_meanwhile_is_not_done_here_and_what_died_with_it_is(
-    world, records, ended, status
-):
+def test_job_ended_by_another_run_is_not_repeated(world, records, ended, status):
+    """What another run finished during this one is skipped, and what died with it is done here."""
+
     def another(assignment):
         now_ms = world.runtime.now_ms()
         told = RunRecord(
@@ -758,7 +760,7 @@ SEEDS = seeds(scaled(20, least=3))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_three_runs_side_by_side_of_which_one_is_killed_and_begun_again(seed):
+def test_three_concurrent_runs_with_one_killed_and_restarted(seed):
     night = Simulation(seed)
     night.play()
     assert night.lake.done.total() > 100

@@ -56,12 +56,12 @@ def cut(name, worth, at_ms):
         ([cut("big", 9, 50), cut("great", 8, 40), Table("c", 2, 45)], "great c big"),
     ],
 )
-def test_what_was_cut_off_comes_after_what_has_not_been_tried_since(tables, expected):
+def test_job_cut_off_comes_after_jobs_not_tried_since(tables, expected):
     assert order_of(*tables) == expected
     assert order_of(*reversed(tables)) == expected
 
 
-def test_each_request_counts_once_and_names_to_delete_by_the_thousand():
+def test_requests_count_once_and_deletes_by_thousand():
     meter, storage = Meter(), MemoryStorage()
     over = CountedStorage(storage, meter)
     with over.write("memory://lake/t/a") as stream:
@@ -92,7 +92,7 @@ def test_in_a_task_it_is_the_storage_itself():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_remembered", [False, True])
-def test_all_that_jobs_ask_of_a_store_is_counted_but_for_what_the_catalog_does(is_remembered):
+def test_store_requests_of_jobs_are_counted_without_catalog(is_remembered):
     plain = World(2)
     for number in range(7):
         plain.append(number)
@@ -123,7 +123,7 @@ def test_all_that_jobs_ask_of_a_store_is_counted_but_for_what_the_catalog_does(i
     assert world.lost_files() == set()
 
 
-def test_a_table_that_was_committed_to_or_loaded_anew_is_still_counted():
+def test_table_is_still_counted_after_commit_or_refresh():
     world, meter = World(2), Meter()
     world.append(1)
     table = counted(world.table, meter)

@@ -39,7 +39,7 @@ def test_a_job_is_due_before_it_ran_and_not_after_it():
 
 
 @pytest.mark.parametrize("files", [1, 4])
-def test_files_that_are_too_few_in_their_partitions_make_no_job_due(files):
+def test_too_few_small_files_per_partition_make_no_job_due(files):
     """Compaction leaves them as they are, so that it would be due each night."""
     world = World(2, [("at", "month")])
     for number in range(3 * files):
@@ -55,7 +55,7 @@ def test_files_that_are_too_few_in_their_partitions_make_no_job_due(files):
     assert facts_of(table_health(world.table, no_spark), "compact").small_files == 6
 
 
-def test_snapshots_that_tags_and_branches_name_make_no_expiration_due():
+def test_referenced_snapshots_make_no_expiration_due():
     """It would remove none of them, and be due each night."""
     world = World(2)
     for number in range(4):
@@ -83,7 +83,7 @@ def world_with_work(job):
 
 @pytest.mark.slow
 @for_each("job", WITH_WORK)
-def test_for_every_condition_a_run_of_the_job_makes_it_false_or_it_is_said_why_it_could_not(job):
+def test_run_clears_each_condition_or_says_why_not(job):
     """Each night it would be due otherwise, and do nothing."""
     contract, world = world_with_work(job)
     contract.run(world)
@@ -108,7 +108,7 @@ OTHERS = {
 
 @pytest.mark.slow
 @for_each("job", OTHERS)
-def test_where_a_condition_holds_still_after_a_job_of_which_that_is_not_known_its_run_says_why(job):
+def test_run_says_why_unmeasured_condition_still_holds(job):
     contract, world = world_with_work(job)
     assert not contract.run(world).is_idle
     health, now_ms = table_health(world.table, no_spark), world.runtime.now_ms()
@@ -125,7 +125,7 @@ def test_where_a_condition_holds_still_after_a_job_of_which_that_is_not_known_it
 
 @pytest.mark.slow
 @for_each("job", WITH_WORK)
-def test_a_job_that_has_work_is_due_for_every_number_that_is_over_its_limit(job):
+def test_job_with_work_is_due_for_every_number_over_limit(job):
     _, world = world_with_work(job)
     facts = facts_of(table_health(world.table, no_spark), job)
     for condition, limit in LEAST.items():
@@ -133,7 +133,8 @@ def test_a_job_that_has_work_is_due_for_every_number_that_is_over_its_limit(job)
         assert is_due(Trigger(**{condition: limit}), facts, 0).is_due == (value is not None and value > limit)
 
 
-def test_what_is_known_of_a_job_is_of_its_default_arguments_and_not_of_what_earlier_runs_left():
+def test_idle_facts_hold_for_default_arguments_only():
+    """They say nothing of what earlier runs left."""
     world = World(2)
     world.append(0)
     health = table_health(world.table, no_spark)

@@ -98,7 +98,7 @@ def test_a_long_listing_is_cut_off(monkeypatch):
     assert found.reason.startswith(f"at least {found.files_count} metadata files")
 
 
-def test_where_nothing_can_be_listed_it_is_said_and_the_rest_stands():
+def test_failed_listing_is_noted_and_the_rest_stands():
     world = world_with_lost_metadata()
     health = table_health(world.table, no_spark)
 
@@ -111,7 +111,7 @@ def test_where_nothing_can_be_listed_it_is_said_and_the_rest_stands():
     assert found.not_measured[-1].startswith("which metadata files that left the log are still there: access to ")
 
 
-def test_versions_that_a_directory_catalog_keeps_are_not_proposed(tmp_path):
+def test_versions_kept_by_directory_catalog_are_not_proposed(tmp_path):
     """The newest hundred stay, whatever the log has."""
     catalog = FilesystemCatalog("local", {"warehouse": f"file://{tmp_path}/warehouse"}, LocalStorage())
     catalog.create_namespace(EVENTS[:-1])

@@ -377,7 +377,7 @@ def test_sums_put_files_of_an_old_spec_together_as_the_plan_does():
 
 
 @pytest.mark.parametrize("is_for_one", [True, False])
-def test_deletes_that_a_compaction_takes_out_are_not_to_be_rewritten_too(is_for_one):
+def test_deletes_that_compaction_removes_need_no_rewrite(is_for_one):
     """Those for one data file, and those that are older than all that is left then."""
     world = World(2)
     for number in range(6):
@@ -413,7 +413,7 @@ def test_deletes_that_a_compaction_may_leave_are_to_be_rewritten():
     assert health(world).deletes.files_count == 1
 
 
-def test_deletes_of_files_that_no_compaction_takes_are_to_be_rewritten():
+def test_deletes_of_files_not_compacted_need_rewrite():
     world = World(2)
     world.append(0, rows=50)
     table = world.table
@@ -423,7 +423,7 @@ def test_deletes_of_files_that_no_compaction_takes_are_to_be_rewritten():
     assert (told.has_work, told.done_by) == (True, None)
 
 
-def test_deletes_of_files_of_version_1_that_stay_are_to_be_rewritten():
+def test_deletes_of_kept_version_1_files_need_rewrite():
     """Such files have sequence number 0, which all deletes are newer than."""
     world = World(1, [("at", "month")])
     world.append(0, rows=50, month=1)
@@ -500,7 +500,7 @@ def test_a_file_loses_no_more_rows_than_it_has():
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
-def test_deletes_of_several_files_and_vectors_count_where_they_reach_one(format_version):
+def test_deletes_and_vectors_count_where_they_reach_one_file(format_version):
     world = World(format_version)
     files = data_files(world.append(0, 1, rows=5))
     if format_version == 2:

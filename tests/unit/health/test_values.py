@@ -99,7 +99,7 @@ def test_growth_is_a_day_s(hours, days):
     assert found.since_timestamp_ms == metadata.snapshots[0].timestamp_ms
 
 
-def test_growth_looks_at_the_last_days_alone_and_at_none_where_there_is_no_hour():
+def test_growth_covers_last_days_and_needs_an_hour():
     world = World(2)
     for number in range(3):
         world.append(number)
@@ -258,7 +258,7 @@ def test_plans_are_summed_up():
     )
 
 
-def test_where_nothing_can_be_listed_it_is_said_and_the_rest_stands():
+def test_failed_listing_is_noted_and_the_rest_stands():
     world = world_with_history()
     table = world.catalog.load(("db", "events"))
     health = table_health(table, no_spark)

@@ -34,7 +34,7 @@ def test_only_settings_that_were_given_are_passed_on():
         assert (command.output, command.result_file, command.verbose, command.dry_run) == ("table", None, False, False)
 
 
-def test_every_flag_with_one_value_is_refused_where_it_is_given_twice():
+def test_repeated_single_value_flag_is_refused():
     """Also on the scripts of jobs; a flag without a value says the same twice."""
     given = {"--output": "json", "--log-format": "json", "--color": "never"}
     for name in (*JOBS, *COMMANDS):
@@ -255,7 +255,7 @@ def test_a_mistake_is_one_line(words, message):
         ("rollback --set-current-ref v1", "rollback", {"set_current_ref": "v1"}),
     ],
 )
-def test_a_command_beside_the_jobs_has_words_and_arguments_of_its_function(words, name, arguments):
+def test_command_has_words_and_arguments_of_its_function(words, name, arguments):
     command = parse(*words.split(" "), "--table", "db.t", "--catalog", "c", "--conf", "f", "--output", "json")
     assert (command.name, command.arguments) == (name, arguments)
     assert (command.table, command.catalog, command.conf, command.output) == ("db.t", "c", "f", "json")
@@ -315,7 +315,7 @@ def test_help_and_version_are_printed_and_end_the_process(words, capsys):
         ([], OutputOptions("table", None, False)),
     ],
 )
-def test_how_an_answer_is_wanted_is_told_from_a_wrong_command_line_too(words, output):
+def test_output_options_are_read_from_invalid_command_too(words, output):
     assert output_options(words) == output
 
 
@@ -366,7 +366,7 @@ def test_help_fits_the_terminal(name, width, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["apply", "report", "runs", "maintain"])
-def test_the_examples_in_a_command_s_help_are_command_lines_of_it(name, capsys):
+def test_help_examples_are_valid_command_lines(name, capsys):
     assert COMMANDS[name].examples
     for example in COMMANDS[name].examples:
         words = shlex.split(example.partition(" > ")[0])
@@ -397,7 +397,7 @@ def test_help_says_the_options_and_their_defaults(capsys):
     assert "delete-file-threshold" in words  # without a limit
 
 
-def test_help_says_what_exit_statuses_mean_and_the_readme_has_the_same(capsys):
+def test_exit_statuses_in_help_match_readme(capsys):
     with pytest.raises(SystemExit):
         parse_command(["compact", "--help"], None, 0)
     help_ = capsys.readouterr().out

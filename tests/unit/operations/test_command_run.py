@@ -154,7 +154,7 @@ def test_what_is_there_or_gone_already_is_done_without_an_effect(lake, run, word
     assert lake.load().metadata_location == before.metadata_location
 
 
-def test_limits_are_ages_on_the_command_line_and_milliseconds_in_the_result(lake, run):
+def test_ref_limits_are_given_as_ages_and_returned_in_ms(lake, run):
     limits = ("--max-ref-age", "30d", "--max-snapshot-age", "12h", "--min-snapshots-to-keep", "3")
     _, done = run("ref", "create-branch", "b", *limits)
     [ref] = done["result"]["refs"]
@@ -220,7 +220,7 @@ def test_a_staged_append_is_published_by_id_and_by_wap_id(lake, run):
     assert lake.rows() == rows + multiset(events(50)) + multiset(events(51))
 
 
-def test_a_branch_of_a_table_without_data_is_rehearsed_without_its_snapshot_s_id(lake, run):
+def test_dry_run_of_branch_on_empty_table_has_no_snapshot_id(lake, run):
     lake.catalog.drop(EVENTS)
     lake.create()
     before = state(lake)
@@ -266,9 +266,7 @@ WRONG = [
 
 @pytest.mark.parametrize("is_rehearsal", [False, True])
 @pytest.mark.parametrize(("words", "kind", "message"), WRONG, ids=[words for words, *_ in WRONG])
-def test_what_cannot_be_done_is_exit_status_2_and_changes_nothing(
-    untouched, run_on, words, kind, message, is_rehearsal
-):
+def test_impossible_command_exits_2_and_changes_nothing(untouched, run_on, words, kind, message, is_rehearsal):
     before = state(untouched)
     argv = words.format(*ids(untouched.load())).split()
     status, document = run_on(untouched, *argv, *(["--dry-run"] if is_rehearsal else []))
@@ -306,7 +304,7 @@ def others_act(monkeypatch):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
-def test_a_rollback_of_a_main_that_others_have_moved_is_exit_status_75(lake, run, others_act, arguments):
+def test_rollback_of_concurrently_moved_main_exits_75(lake, run, others_act, arguments):
     second = ids(lake.load())[1]
     others_act(lambda table: append(table, events(9)))
     status, document = run("rollback", "--snapshot-id", str(second), *arguments)
@@ -314,7 +312,7 @@ def test_a_rollback_of_a_main_that_others_have_moved_is_exit_status_75(lake, run
     assert sum(lake.rows().values()) == 80
 
 
-def test_what_is_told_is_the_table_that_was_replaced_not_the_one_that_was_loaded(lake, run, others_act):
+def test_result_names_replaced_table_not_loaded_one(lake, run, others_act):
     table = lake.load()
     others_act(lambda seen: fast_forward(append(seen, events(9)), "dev", "main"))
     status, document = run("ref", "rename-branch", "dev", "--to", "work")

@@ -44,7 +44,7 @@ def test_words_are_one_or_two_and_the_first_of_two_has_a_summary():
     assert max(words.count(" ") for words in COMMANDS) == 1
 
 
-def test_help_lists_each_command_once_what_many_tables_need_first(capsys):
+def test_help_lists_each_command_once_by_scope(capsys):
     listed = [name for names in HELP_GROUPS.values() for name in names]
     assert sorted(listed) == sorted({*(words.split(" ")[0] for words in COMMANDS), "config"})
     with pytest.raises(SystemExit):

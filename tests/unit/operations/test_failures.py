@@ -91,7 +91,7 @@ def test_a_failure_is_described_for_machines():
     assert described(ConflictError("x")) == {"kind": "conflict", "message": "x", "help": "icekeep help conflict"}
 
 
-def test_the_words_of_the_command_line_are_those_of_arguments_and_the_table_alone():
+def test_only_arguments_and_table_become_command_line_words():
     """Names that users gave, and that look like those of arguments or of the table, stay as they are."""
     state = RunState(table="lake.db.a b", location="s3://b/t")
     state.start("expire_snapshots", {}, FakeRuntime())
@@ -107,7 +107,7 @@ def test_the_words_of_the_command_line_are_those_of_arguments_and_the_table_alon
     assert str(error).endswith("`icekeep check --table NAME`")
 
 
-def test_threads_that_the_system_does_not_start_are_told_with_what_limits_them(monkeypatch):
+def test_thread_limit_error_says_what_limits_threads(monkeypatch):
     def refuse(*_):
         raise RuntimeError("can't start new thread")
 

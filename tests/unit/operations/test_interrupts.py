@@ -8,7 +8,7 @@ from icekeep.operations.interrupts import Interrupted, interrupts, passing_on
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_cancels_the_work_and_unwinds_with_the_shell_s_status(number, code):
+def test_signal_cancels_work_and_exits_with_shell_status(number, code):
     cancelled = []
     with interrupts() as taken:
         taken.install(lambda: cancelled.append(True))
@@ -27,7 +27,7 @@ def test_a_second_signal_does_not_break_the_clean_up():
         assert taken.signal is signal.SIGTERM
 
 
-def test_while_an_answer_is_delivered_the_first_signal_is_passed_over():
+def test_first_signal_is_ignored_while_answer_is_delivered():
     with interrupts() as taken:
         taken.spare_delivery()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -53,7 +53,7 @@ def host(monkeypatch):
     signal.signal(signal.SIGTERM, before)
 
 
-def test_a_signal_is_passed_on_after_the_block_to_the_handler_before(host):
+def test_signal_is_passed_to_previous_handler_after_block(host):
     with passing_on() as taken:
         with pytest.raises(Interrupted):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -62,13 +62,13 @@ def test_a_signal_is_passed_on_after_the_block_to_the_handler_before(host):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_block_that_a_signal_ends_is_an_interrupt_for_its_program_too(host, number):
+def test_block_ended_by_signal_raises_keyboard_interrupt(host, number):
     with pytest.raises(KeyboardInterrupt), passing_on():
         os.kill(os.getpid(), number)
     assert host == [signal.SIGTERM] * (number == signal.SIGTERM)
 
 
-def test_a_signal_is_not_lost_where_its_consequence_ends_the_block(host):
+def test_signal_survives_error_that_ends_block(host):
     def fails():
         with pytest.raises(Interrupted):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -63,7 +63,7 @@ def test_a_job_ends_between_steps_and_what_it_says_is_passed_on(interrupts, stop
     assert told.events == [*OTHERS, event, event]
 
 
-def test_who_waits_for_the_next_attempt_wakes_once_and_sleeps_in_its_clean_up(interrupts, stop):
+def test_retry_wait_is_woken_once_and_cleanup_may_sleep(interrupts, stop):
     runtime = FakeRuntime()
     stoppable = interrupts.runtime(runtime)
     threading.Timer(0.05, stop.set).start()
@@ -78,7 +78,7 @@ def test_who_waits_for_the_next_attempt_wakes_once_and_sleeps_in_its_clean_up(in
         stoppable.sleep_ms(60_000)
 
 
-def test_a_job_that_ends_for_another_reason_is_not_interrupted_in_its_clean_up(interrupts, stop):
+def test_failing_job_is_not_interrupted_in_cleanup(interrupts, stop):
     runtime, told = FakeRuntime(), Recorder()
     stop.set()
     with interrupts.of_job():
@@ -95,7 +95,7 @@ def test_a_job_that_ends_for_another_reason_is_not_interrupted_in_its_clean_up(i
             interrupts.runtime(runtime).sleep_ms(5)
 
 
-def test_a_clean_up_that_waits_wakes_where_the_run_stops_and_is_not_interrupted(interrupts, stop):
+def test_waiting_cleanup_wakes_on_stop_without_interrupt(interrupts, stop):
     runtime = FakeRuntime()
     stoppable = interrupts.runtime(runtime)
     threading.Timer(0.05, stop.set).start()

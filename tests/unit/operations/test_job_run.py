@@ -57,7 +57,7 @@ def test_a_job_runs_on_its_table_in_a_session_that_is_stopped():
 
 
 @pytest.mark.parametrize(("mode", "starts"), [("cluster", True), ("client", False)])
-def test_a_driver_on_a_cluster_has_a_session_though_its_job_asks_for_none(monkeypatch, mode, starts):
+def test_cluster_driver_has_session_though_job_needs_none(monkeypatch, mode, starts):
     """YARN takes an application that ends without one for one that failed."""
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.setattr(fake_jobs, "live_properties", lambda: {"spark.submit.deployMode": mode})
@@ -118,7 +118,7 @@ def test_a_dry_run_of_a_job_that_changes_nothing_is_the_job():
 BROKEN = replace(SEAMS, load_table="kit.fake_jobs:load_broken_table", open_catalog="kit.fake_jobs:open_catalog")
 
 
-def test_a_job_that_takes_a_table_that_does_not_load_runs_or_plans_without_it(monkeypatch):
+def test_unreadable_table_is_given_to_job_that_supports_it(monkeypatch):
     job = replace(
         JOBS["expire_snapshots"],
         unreadable="kit.fake_jobs:run_on_broken",
@@ -139,7 +139,7 @@ def test_a_job_that_takes_a_table_that_does_not_load_runs_or_plans_without_it(mo
     assert (outcome.status, outcome.dry_run) == ("planned", True)
 
 
-def test_a_job_that_takes_none_fails_where_the_table_does_not_load():
+def test_job_without_support_fails_on_unreadable_table():
     with pytest.raises(InvalidTableError, match="it is no metadata"):
         run("compact", seams=BROKEN)
     assert HISTORY == ["load local.db.t"]
@@ -164,7 +164,7 @@ def test_what_can_be_wrong_is_found_before_spark_starts(job, arguments, error):
     assert not any(line.startswith("start") for line in HISTORY)
 
 
-def test_a_filter_that_cannot_be_read_is_refused_before_the_catalog_is_opened():
+def test_invalid_filter_is_refused_before_catalog_is_opened():
     with pytest.raises(ExpressionError):
         run("compact", where="id >")
     assert HISTORY == []
@@ -177,33 +177,33 @@ def test_the_session_is_stopped_when_the_job_fails():
     assert HISTORY[-1] == "stop"
 
 
-def test_a_job_that_fails_because_spark_submit_is_gone_says_so_and_its_session_is_stopped():
+def test_lost_spark_submit_is_reported_and_session_stopped():
     fake_jobs.FAILURES.append(ConnectionRefusedError(111, "Connection refused"))
     with pytest.raises(UnavailableError, match="the JVM of Spark is gone"):
         run("compact", runtime=Orphaned(1))
     assert HISTORY[-1] == "stop"
 
 
-def test_a_job_whose_spark_submit_is_gone_already_refuses_before_anything_else():
+def test_job_without_spark_submit_is_refused_first():
     with pytest.raises(UnavailableError, match="ICEKEEP_SUBMITTER=none"):
         run("compact", runtime=Orphaned(0))
     assert HISTORY == []
 
 
-def test_a_catalog_of_spark_s_configuration_is_found_through_the_jvm_under_spark_submit(monkeypatch):
+def test_spark_catalog_is_found_through_jvm_under_submit(monkeypatch):
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert run("plan_scan", "lake.db.t").table == "lake.db.t"
     assert HISTORY[0] == "ask the JVM"
 
 
-def test_a_catalog_of_spark_s_configuration_is_found_in_its_file_elsewhere(monkeypatch, tmp_path):
+def test_spark_catalog_is_found_in_spark_defaults_elsewhere(monkeypatch, tmp_path):
     (tmp_path / "spark-defaults.conf").write_text("spark.sql.catalog.lake.type hadoop\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert run("plan_scan", "lake.db.t").table == "lake.db.t"
     assert "ask the JVM" not in HISTORY
 
 
-def test_a_partition_field_in_a_filter_is_refused_with_the_column_named():
+def test_partition_field_in_filter_is_refused_with_column():
     spec = PartitionSpec(
         spec_id=1, fields=(PartitionField(source_id=1, field_id=1000, name="id_trunc", transform=Truncate(10)),)
     )
@@ -234,7 +234,7 @@ def test_a_package_that_is_not_installed_is_one_clear_line():
         resolve("pyspark.absent:function")
 
 
-def test_a_module_of_ours_that_is_missing_is_not_the_user_s_fault():
+def test_missing_own_module_is_not_a_usage_error():
     with pytest.raises(ModuleNotFoundError):
         resolve("icekeep.absent:function")
 
@@ -247,7 +247,7 @@ class Heard:
         self.events.append(event)
 
 
-def test_a_run_is_told_from_its_beginning_to_its_end_and_all_between_is_its():
+def test_run_events_go_from_start_to_end_under_one_run_id():
     heard = Heard()
     outcome = run("compact", listener=heard, strategy="sort")
     first, *between, last = heard.events
@@ -309,7 +309,7 @@ def test_a_run_whose_table_cannot_be_loaded_is_told_all_the_same():
     assert last.error_kind == "invalid-table"
 
 
-def test_a_listener_that_raises_at_beginning_and_end_ends_nothing():
+def test_listener_failing_at_start_and_end_stops_nothing():
     class Failing(Heard):
         def on(self, event):
             super().on(event)

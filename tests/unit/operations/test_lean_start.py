@@ -132,7 +132,7 @@ print(*sys.modules, file=sys.stderr)
 @pytest.mark.parametrize(
     ("given", "pool"), [("", "jemalloc"), ("resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40))", "system")]
 )
-def test_where_address_space_is_limited_arrow_has_an_allocator_that_keeps_little(given, pool):
+def test_arrow_uses_lean_allocator_if_address_space_is_limited(given, pool):
     _, answer = modules_of("", code=POOL.replace("{given}", given))
     assert answer.split() == [pool, "None"]
 

@@ -80,7 +80,7 @@ def test_as_json_every_line_says_which_run_it_is_of(capsys):
     assert [one["step"] for one in lines] == [None, "starting Spark", "starting Spark", "rewriting", None]
 
 
-def test_the_configuration_says_the_format_and_the_command_line_has_the_last_word(tmp_path, capsys):
+def test_log_format_flag_overrides_configuration(tmp_path, capsys):
     configure(tmp_path, "log: {format: json}")
     run(*COMPACT)
     assert lines_of(capsys.readouterr().err)
@@ -126,7 +126,7 @@ def test_a_wrong_command_line_is_told_as_json_as_well(tmp_path, capsys):
         ("metrics: {pushgateway: 'http://${A'}", "configuration key 'metrics.pushgateway': holds '${' that is no"),
     ],
 )
-def test_what_is_wrong_in_the_configuration_is_told_before_anything_runs(tmp_path, capsys, text, problem):
+def test_configuration_error_is_reported_before_any_run(tmp_path, capsys, text, problem):
     configure(tmp_path, text)
     assert run(*COMPACT) == 2
     assert f"icekeep: {problem}" in capsys.readouterr().err
@@ -179,7 +179,7 @@ def test_a_file_that_cannot_be_written_is_one_warning(tmp_path, capsys):
 
 
 @pytest.mark.server
-def test_a_run_is_pushed_with_the_labels_and_the_password_of_the_environment(tmp_path, monkeypatch):
+def test_run_is_pushed_with_labels_and_password_of_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PW", "s3cret")
     with http_sink(202) as gateway:
         address = gateway.url.replace("http://", "http://me:${PW}@")
@@ -201,7 +201,7 @@ def test_a_run_is_pushed_with_the_labels_and_the_password_of_the_environment(tmp
         ("without its variable", "configuration key 'metrics.pushgateway': refers to environment variable 'NOT_SET'"),
     ],
 )
-def test_a_pushgateway_out_of_reach_is_one_warning_and_no_failure(tmp_path, capsys, how, why):
+def test_unreachable_pushgateway_is_one_warning(tmp_path, capsys, how, why):
     with http_sink(500) as gateway, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = {
@@ -236,7 +236,7 @@ sys.exit(status)
 @pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.process
-def test_systems_that_hang_delay_a_job_by_seconds_together_and_warn_once_each(tmp_path, monkeypatch):
+def test_hanging_sinks_delay_job_by_seconds_and_warn_once(tmp_path, monkeypatch):
     with http_sink(hangs=True) as server:
         configure(tmp_path, f"metrics: {{pushgateway: '{server.url}'}}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
@@ -295,7 +295,7 @@ def test_an_interrupted_run_is_told_as_aborted(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.server
-def test_what_they_cannot_send_is_one_line_each_and_their_own_logs_are_not_seen(monkeypatch, capsys):
+def test_unsent_telemetry_is_one_line_each_without_library_logs(monkeypatch, capsys):
     with http_sink(400) as server:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
         monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "http")
@@ -335,7 +335,7 @@ class Terminating:
         threading.Event().wait(5)
 
 
-def test_a_signal_when_the_work_is_done_ends_the_wait_and_the_answer_stands(monkeypatch, capsys):
+def test_signal_after_work_ends_wait_and_keeps_answer(monkeypatch, capsys):
     monkeypatch.setattr(telling, "_sinks", lambda *_: [("mine", Terminating)])
     assert run(*COMPACT) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "done"

@@ -49,7 +49,7 @@ def test_a_file_that_is_named_must_be_there():
         load_catalog("c", conf="other.yaml")
 
 
-def test_references_are_resolved_when_the_catalog_is_opened_not_before(tmp_path):
+def test_references_resolve_at_opening_not_before(tmp_path):
     settings = parse_config("catalogs: {c: {type: hadoop, warehouse: '${WAREHOUSE}'}}").catalogs["c"]
     with pytest.raises(ConfigError, match="'WAREHOUSE', which is not set"):
         open_settings(settings, environ={})
@@ -72,7 +72,7 @@ def test_an_error_on_a_property_says_where_that_stands(tmp_path, lines, message)
         load_table(TableReference(parse_config(text, "my.yaml").catalogs["c"], "db.t"))
 
 
-def test_an_error_on_a_property_that_several_catalogs_have_says_once_where_it_stands():
+def test_error_on_shared_property_names_its_place_once():
     """It got the line of each, and was raised from itself, so that its cause was lost."""
     first, second = (
         CatalogSettings(name, {"s3.endpoint": "x"}, {"s3.endpoint": f"my.yaml, line {line}"})
@@ -88,7 +88,7 @@ def test_an_error_on_a_property_that_several_catalogs_have_says_once_where_it_st
     assert raised.value.__cause__ is wrong
 
 
-def test_an_error_on_a_property_of_pyiceberg_s_environment_names_the_variable(monkeypatch):
+def test_error_on_pyiceberg_property_names_its_variable(monkeypatch):
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", "oracle://x")
     with pytest.raises(
         ConfigError, match=r"'catalogs\.other\.type': is missing.*\(variable PYICEBERG_CATALOG__OTHER__URI\)$"
@@ -106,7 +106,7 @@ def test_a_table_that_is_not_there_is_named_with_its_catalog(tmp_path):
         load_table(TableReference(settings, "db.t"))
 
 
-def test_a_first_part_that_is_no_catalog_is_said_where_the_table_is_not_there(tmp_path):
+def test_missing_table_error_notes_unknown_catalog(tmp_path):
     config = parse_config(f"catalogs: {{c: {{type: hadoop, warehouse: {tmp_path}}}}}")
     reference = find_table(Catalogs(config, dict, {}, tmp_path), "nope.db.t")
     message = r"no table 'nope\.db\.t' in catalog 'c'.*; 'nope' is not configured as a catalog either$"

@@ -56,7 +56,7 @@ def run(capsys, *words):
 
 
 @pytest.mark.slow
-def test_jobs_run_as_their_own_commands_and_are_written_down_below_the_run(lake, capsys):
+def test_jobs_run_as_commands_and_are_recorded_below_run(lake, capsys):
     status, document, err = run(capsys)
     assert (status, document["status"], document["result"]["done_jobs_count"]) == (0, "done", 4)
     asked = {(t["table"], job["job"]): job["requests_count"] for t in document["result"]["tables"] for job in t["jobs"]}
@@ -78,7 +78,7 @@ def test_jobs_run_as_their_own_commands_and_are_written_down_below_the_run(lake,
 
 
 @pytest.mark.slow
-def test_a_job_that_refuses_is_told_with_its_reason_and_the_run_ends_with_3(lake, capsys, monkeypatch):
+def test_refused_job_is_shown_with_reason_and_run_exits_3(lake, capsys, monkeypatch):
     def refuse(table, spark, **_):
         raise SafetyError(f"{table.name} may not")
 
@@ -92,9 +92,9 @@ def test_a_job_that_refuses_is_told_with_its_reason_and_the_run_ends_with_3(lake
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_since_the_jvm_is_gone_is_tried_again_and_does_not_count_against_its_table(
-    lake, capsys, monkeypatch
-):
+def test_job_failed_by_lost_jvm_is_retryable(lake, capsys, monkeypatch):
+    """Its failure does not count against the table."""
+
     def fail(table, spark, **_):
         raise JobFailedError("cannot rewrite 10 files") from ConnectionRefusedError(111, "Connection refused")
 
@@ -152,9 +152,7 @@ def test_without_a_configuration_there_is_nothing_to_do(tmp_path, monkeypatch, c
     assert "there are no policies" in capsys.readouterr().out
 
 
-def test_a_configuration_without_policies_is_an_error_and_no_night_on_which_nothing_was_due(
-    tmp_path, monkeypatch, capsys
-):
+def test_configuration_without_policies_is_an_error(tmp_path, monkeypatch, capsys):
     (tmp_path / "icekeep.yaml").write_text(f"catalogs: {{lake: {{type: filesystem, warehouse: {tmp_path}}}}}")
     monkeypatch.chdir(tmp_path)
     status, document, _ = run(capsys)
@@ -164,7 +162,7 @@ def test_a_configuration_without_policies_is_an_error_and_no_night_on_which_noth
 
 @pytest.mark.slow
 @pytest.mark.slow
-def test_python_does_what_the_command_does_and_its_runs_are_listed(lake):
+def test_python_maintain_matches_command_and_lists_its_runs(lake):
     heard = Recorder()
     result = maintain("local", conf="icekeep.yaml", tables=["db.a"], workers=1, listener=heard)
     assert (result.status, result.done_jobs_count, result.dry_run) == ("done", 2, False)
@@ -223,7 +221,7 @@ def test_python_gives_jobs_its_own_session_which_goes_on(lake, monkeypatch):
     assert seen == [session]
 
 
-def test_an_interrupt_reaches_the_caller_once_the_jobs_have_ended(lake, monkeypatch):
+def test_interrupt_reaches_caller_after_jobs_ended(lake, monkeypatch):
     ended = []
 
     def compact(table, spark, *, listener, **_):
@@ -259,7 +257,7 @@ def test_estimates_are_for_the_cores_that_would_work(lake, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_catalog_that_cannot_be_opened_is_named_and_the_others_are_worked_on(lake, capsys):
+def test_unopenable_catalog_is_named_and_others_are_maintained(lake, capsys):
     file = lake.directory / "icekeep.yaml"
     text = file.read_text().replace("catalogs:\n", "catalogs:\n  lost: {type: rest, uri: '${NOT_SET_ANYWHERE}'}\n")
     file.write_text(text.replace("match: local.db.**", "match: '**.db.*'"))
@@ -294,14 +292,14 @@ def test_the_only_catalog_out_of_reach_is_tried_again_later(lake, capsys):
         (("--match", "*.b", "--catalog", "local"), ["b"]),
     ],
 )
-def test_tables_are_asked_for_by_the_names_and_patterns_that_other_commands_take(lake, capsys, words, tables):
+def test_tables_are_selected_by_names_and_patterns(lake, capsys, words, tables):
     status, document, _ = run(capsys, "--dry-run", *words)
     assert status == 0
     assert sorted(one["table"] for one in document["result"]["tables"]) == [f"local.db.{name}" for name in tables]
 
 
 @pytest.mark.slow
-def test_a_table_that_was_asked_for_and_is_not_reached_is_named_and_the_others_are_worked_on(lake, capsys):
+def test_unreached_table_is_named_and_others_are_maintained(lake, capsys):
     status, document, _ = run(capsys, "--tables", "local.db.a,local.db.nope")
     result = document["result"]
     assert (status, document["status"], result["done_jobs_count"]) == (3, "partial", 2)
@@ -312,7 +310,7 @@ def test_a_table_that_was_asked_for_and_is_not_reached_is_named_and_the_others_a
     )
 
 
-def test_where_nobody_knows_a_catalog_of_the_policies_nothing_is_done_and_that_is_an_error(lake, capsys):
+def test_unknown_catalog_in_all_policies_is_an_error(lake, capsys):
     file = lake.directory / "icekeep.yaml"
     text = file.read_text()
     file.write_text(text.replace("schedule: null, match: local.", "schedule: null, match: lokal."))
@@ -346,7 +344,7 @@ def test_policies_that_are_left_out_or_fit_nothing_are_told(lake, capsys):
 
 
 @pytest.mark.slow
-def test_a_job_that_a_policy_without_a_schedule_takes_from_one_with_it_is_told(lake, capsys):
+def test_job_taken_by_policy_without_schedule_is_noted(lake, capsys):
     file = lake.directory / "icekeep.yaml"
     first = "policies:\n  - {name: takes, schedule: null, match: local.**, jobs: {compact: }}\n"
     file.write_text(file.read_text().replace("policies:\n", first))
@@ -361,7 +359,7 @@ def test_a_job_that_a_policy_without_a_schedule_takes_from_one_with_it_is_told(l
     assert run(capsys, "--dry-run", "--policy", "takes")[1]["result"]["notes"] == []
 
 
-def test_options_that_a_job_does_not_have_are_refused_before_anything_begins(lake, capsys):
+def test_unknown_options_are_refused_before_any_run(lake, capsys):
     file = lake.directory / "icekeep.yaml"
     file.write_text(file.read_text().replace("{check: }", "{check: , compact: {options: {target-size: 1}}}"))
     status, document, _ = run(capsys)
@@ -406,7 +404,8 @@ def test_what_people_are_shown():
     assert [row["job"] for row in maintain_shown(listed)["due"]] == ["compact"]
 
 
-def test_what_waits_since_it_failed_is_shown_in_each_run_and_all_that_is_not_begun_in_a_dry_run():
+def test_postponed_jobs_are_always_shown_others_in_dry_run():
+    """A dry run lists every job that is not begun, with the reason."""
     jobs = [
         JobDone(job=status, policy="p", status=status, why=f"why {status}")
         for status in ("postponed", "held", "closed", "not_due")

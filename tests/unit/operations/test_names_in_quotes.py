@@ -63,6 +63,6 @@ def test_patterns_and_policies_reach_it(run):
     run("report", "--match", "db.we.b", status=2)
 
 
-def test_bare_dots_are_a_namespace_and_the_error_suggests_the_quoted_name(run, capsys):
+def test_unquoted_dots_are_namespaces_and_error_suggests_quotes(run, capsys):
     assert cli.main(["history", "--table", "local.db.we.b", "--conf", "icekeep.yaml"]) == 2
     assert "did you mean 'db.`we.b`'? Put a part that has a dot in quotes" in capsys.readouterr().err

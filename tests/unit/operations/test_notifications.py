@@ -63,7 +63,7 @@ def warnings_of(err):
 
 
 @pytest.mark.server
-def test_a_refusal_is_sent_with_its_line_its_page_and_its_run_and_a_success_is_not(tmp_path, capsys):
+def test_refusal_is_notified_with_page_and_run_not_success(tmp_path, capsys):
     with http_sink() as server:
         configure(tmp_path, {"url": webhook(server)})
         assert run(*COMPACT) == 0
@@ -125,7 +125,8 @@ def test_a_job_in_part_and_one_that_is_interrupted(tmp_path):
 
 
 @pytest.mark.server
-def test_what_fails_before_the_run_begins_is_sent_too_and_dry_runs_looks_and_other_jobs_are_not(tmp_path, capsys):
+def test_early_failure_is_notified_but_no_dry_run_or_other_job(tmp_path, capsys):
+    """Commands that only look at tables are not notified of either."""
     with http_sink() as server:
         every = ["success", "partial", "failure"]
         configure(tmp_path, {"url": webhook(server), "when": every, "jobs": ["compact", "maintain"]})
@@ -141,7 +142,7 @@ def test_what_fails_before_the_run_begins_is_sent_too_and_dry_runs_looks_and_oth
 
 
 @pytest.mark.server
-def test_an_answer_that_is_not_delivered_is_sent_with_the_status_that_the_process_ends_with(tmp_path):
+def test_undelivered_answer_is_notified_with_final_status(tmp_path):
     jobs = {"compact": replace(JOBS["compact"], for_people="kit.fake_jobs:not_shown")}
     with http_sink() as server:
         configure(tmp_path, {"url": webhook(server)})
@@ -192,9 +193,7 @@ def test_slack_is_sent_what_it_takes(tmp_path, monkeypatch, address):
     ],
 )
 @pytest.mark.parametrize("more", [(), ("--verbose",), ("--log-format", "json")])
-def test_what_cannot_be_sent_is_one_line_without_the_address_and_the_status_stays(
-    tmp_path, monkeypatch, capfd, how, why, more
-):
+def test_failed_notification_hides_address_and_keeps_status(tmp_path, monkeypatch, capfd, how, why, more):
     secret = "S3cretPartOfIt"
     with http_sink(500) as server, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -242,7 +241,7 @@ def test_addresses_are_masked_where_the_configuration_is_shown(tmp_path, capsys)
     assert "TIiaj" not in out + repr(parse_config((tmp_path / "conf" / "icekeep.yaml").read_text()).telemetry)
 
 
-def test_what_other_software_says_of_an_address_has_no_token_but_its_host():
+def test_foreign_error_text_loses_tokens_but_keeps_host():
     checked_receiver(SLACK)
     checked_receiver("json://me:hunter2pw@webhooks1.example.com/services/T0ken-Of-It")
     said = "POST https://webhooks1.example.com/services/T0ken-Of-It TIiajkdnlazkcOXrIdevi7FQ hunter2pw"
@@ -272,7 +271,7 @@ def test_what_other_software_says_of_an_address_has_no_token_but_its_host():
         ("[{url: 'json://x', at: x}]", "'notifications[0].at': there is no such key"),
     ],
 )
-def test_what_is_wrong_in_the_configuration_is_told_without_the_address(tmp_path, capsys, entries, problem):
+def test_configuration_error_does_not_show_address(tmp_path, capsys, entries, problem):
     (tmp_path / "conf" / "icekeep.yaml").write_text(f"{CATALOG}notifications: {entries}\n")
     assert run(*COMPACT) == 2
     err = capsys.readouterr().err
@@ -340,7 +339,7 @@ def test_of_a_night_what_needs_attention_is_named():
     ]
 
 
-def test_of_a_job_on_the_tables_of_a_pattern_those_that_need_somebody_are_named():
+def test_job_on_pattern_names_only_tables_needing_attention():
     failed = {"error_kind": "safety", "error_message": "no"}
     well = {"error_kind": None, "error_message": None}
     result = {

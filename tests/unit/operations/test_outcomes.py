@@ -21,7 +21,7 @@ OF_ITS_OWN = [OutcomeUnknownError("look"), SafetyError("no"), UnsupportedError("
 
 
 @for_each("error", CANCELLED)
-def test_what_a_signal_s_own_cancel_fails_was_interrupted_in_a_part_of_a_run(error):
+def test_failure_by_own_cancel_is_interrupt_in_child_run(error):
     ended = run_failure(error, SIGTERM, RunState(), is_part=True)
     assert (ended.status, ended.exit_status, ended.error.kind) == ("interrupted", 143, "interrupted")
     ours = getattr(error, "message", None)

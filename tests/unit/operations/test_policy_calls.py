@@ -123,7 +123,8 @@ def test_where_only_is_to_be_observed_nothing_is_changed(catalog, call, capsys):
     assert runs(capsys) == []
 
 
-def test_who_gives_no_settings_gets_those_that_are_in_force_by_now(catalog, call):
+def test_current_settings_apply_where_none_are_given(catalog, call):
+    """A policy call without arguments takes what the policy and the table say now."""
     table(catalog, **{"expire_snapshots.retain_last": "2"})
     status, found = call("expire_snapshots", "t", "crude")
     assert (status, found["status"], found["policy"]) == (0, "done", "crude")
@@ -142,7 +143,7 @@ def test_who_gives_no_settings_gets_those_that_are_in_force_by_now(catalog, call
         ),
     ],
 )
-def test_a_word_of_ones_own_is_never_replaced_by_that_of_the_policy(catalog, call, capsys, words, said):
+def test_given_argument_is_never_replaced_by_policy(catalog, call, capsys, words, said):
     if "--retain-last" in said:
         table(catalog, **{"expire_snapshots.retain_last": "3"})
     else:
@@ -164,9 +165,7 @@ def test_a_word_of_ones_own_is_never_replaced_by_that_of_the_policy(catalog, cal
         ("compact", "both", ["--option=rewrite-all=true", "--option=min-input-files=2"], "--option rewrite-all"),
     ],
 )
-def test_a_word_that_the_policy_does_not_say_is_a_mistake_and_no_failure_of_its_job(
-    catalog, call, capsys, job, policy, words, flag
-):
+def test_argument_that_policy_does_not_give_is_usage_error(catalog, call, capsys, job, policy, words, flag):
     name = "u" if policy == "both" else "t"
     before = table(catalog, name)
     status, found = call(job, name, policy, *words)
@@ -176,21 +175,21 @@ def test_a_word_that_the_policy_does_not_say_is_a_mistake_and_no_failure_of_its_
     assert runs(capsys, name) == []
 
 
-def test_a_word_that_the_policy_says_too_may_stand_there_and_the_rest_is_added(catalog, call):
+def test_argument_that_policy_gives_too_is_completed(catalog, call):
     table(catalog, "u")
     status, found = call("compact", "u", "both", "--option=min-input-files=2")
     assert (status, found["status"]) == (0, "done")
     assert found["arguments"]["options"] == {"min-input-files": "2", "partial-progress.enabled": "true"}
 
 
-def test_a_plan_in_the_name_of_a_policy_is_of_what_was_asked_for_or_is_none(catalog, call, tmp_path):
+def test_plan_for_policy_has_given_arguments_or_is_not_written(catalog, call, tmp_path):
     table(catalog)
     plan = tmp_path / "plan.json"
     _, found = call("expire_snapshots", "t", "crude", "--older-than=365d", f"--plan-out={plan}")
     assert (found["status"], plan.exists()) == ("held", False)
 
 
-def test_ages_are_counted_from_one_moment_however_long_the_catalog_takes(catalog, call, monkeypatch):
+def test_ages_count_from_start_despite_slow_catalog(catalog, call, monkeypatch):
     runtime, resolved = FakeRuntime(), policy_calls.resolve_table
 
     def slowly(*arguments):
@@ -223,14 +222,14 @@ def test_a_window_that_has_closed_holds_its_job(catalog, call):
     )
 
 
-def test_an_owner_who_opts_out_after_the_call_was_planned_is_heard(catalog, call):
+def test_owner_opting_out_after_planning_holds_job(catalog, call):
     made = table(catalog)
     commit(made, ChangeProperties(updates={"icekeep.enabled": "false"}))
     assert call("expire_snapshots", "t", "crude", "--older-than=0s")[1]["status"] == "held"
     assert snapshots_count(catalog) == 4
 
 
-def test_a_driver_on_a_cluster_has_a_session_though_its_job_is_held(catalog, call, monkeypatch, capsys):
+def test_cluster_driver_has_session_though_job_is_held(catalog, call, monkeypatch, capsys):
     """YARN takes an application that ends without one for a failed one."""
     table(catalog, enabled="false")
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
@@ -254,7 +253,7 @@ def test_a_policy_that_is_not_there_is_a_mistake(catalog, call):
     assert snapshots_count(catalog) == 4
 
 
-def test_a_wrong_schedule_stops_its_own_policy_alone_which_keeps_its_tables(catalog, call, tmp_path, capsys):
+def test_wrong_schedule_stops_only_its_policy(catalog, call, tmp_path, capsys):
     """A scheduler runs the other policies. What the wrong one decides of is not left to the next, whose retention is shorter."""
     file = tmp_path / "my.yaml"
     file.write_text(file.read_text().replace("careful, schedule: '@daily'", "careful, schedule: '0 25 * * *'"))
@@ -274,7 +273,7 @@ def test_a_wrong_schedule_stops_its_own_policy_alone_which_keeps_its_tables(cata
     assert cli.main(["maintain", "--list", "--config=my.yaml", "--output=json", "--policy=crude"]) == 0
 
 
-def test_a_wrong_schedule_of_the_defaults_is_that_of_the_policies_that_have_none_of_their_own(catalog, call, tmp_path):
+def test_wrong_default_schedule_stops_policies_without_own(catalog, call, tmp_path):
     file = tmp_path / "my.yaml"
     text = file.read_text().replace("crude, schedule: '@daily'", "crude")
     file.write_text(f"defaults: {{schedule: H}}\n{text}")
@@ -286,7 +285,7 @@ def test_a_wrong_schedule_of_the_defaults_is_that_of_the_policies_that_have_none
 
 
 @for_each("job", [JOBS[name] for name in POLICY_JOBS])
-def test_what_a_policy_says_means_what_the_same_words_mean_on_a_command_line(job):
+def test_policy_settings_mean_the_same_as_flags(job):
     """Every setting of every job."""
     texts = {
         SettingKind.SWITCH: "true",

@@ -87,7 +87,7 @@ def jobs_of(result):
     }
 
 
-def test_each_job_is_told_with_the_policy_that_decides_and_the_command_by_hand(run):
+def test_explain_shows_deciding_policy_and_command_per_job(run):
     found = explained(run, "local.sales.orders")
     assert (found["table"], found["policies"]) == ("local.sales.orders", ["sales", "rest"])
     assert jobs_of(found) == {
@@ -106,7 +106,7 @@ def test_each_job_is_told_with_the_policy_that_decides_and_the_command_by_hand(r
     )
 
 
-def test_each_value_is_told_with_its_source_and_what_it_is_in_place_of(run):
+def test_explain_shows_source_of_value_and_what_it_overrides(run):
     found = explained(run, "local.sales.orders")
     values = {(v["policy"], v["job"], v["key"]): (v["value"], v["source"], v["overridden"]) for v in found["values"]}
     assert values["sales", "compact", "options.min-input-files"] == (
@@ -134,7 +134,7 @@ def test_each_value_is_told_with_its_source_and_what_it_is_in_place_of(run):
     ]
 
 
-def test_for_people_a_table_that_no_policy_reaches_is_told_as_such(run, capsys):
+def test_explain_says_that_no_policy_reaches_table(run, capsys):
     run("explain", "--table", "local.sales.orders")
     no_rules = "policies: [{name: n, schedule: null, match: local.nope.*, jobs: {compact: }}]"
     assert explained(run, "local.sales.orders", rules=no_rules)["policies"] == []
@@ -156,7 +156,7 @@ def test_a_table_s_owner_switches_everything_off(run):
     assert {job[3] for job in jobs_of(explained(run, "local.sales.tmp_1")).values()} == {off}
 
 
-def test_a_property_that_is_not_understood_holds_its_job_and_is_told(run):
+def test_invalid_property_holds_its_job_and_is_shown(run):
     found = explained(run, "local.sales.returns")
     assert jobs_of(found)["compact"] == ("sales", ["rest"], "held", "the table's properties cannot be read")
     assert jobs_of(found)["expire_snapshots"][2] == "runs"
@@ -226,7 +226,7 @@ def test_without_a_file_there_are_no_policies(capsys, monkeypatch, tmp_path):
     assert "icekeep.yaml), and so there are no policies; make one, or name a file with --config" in told
 
 
-def test_all_is_well_where_each_table_is_reached_and_each_name_is_there(run):
+def test_check_is_done_if_all_tables_and_names_match(run):
     status, answer = run("check")
     result = answer["result"]
     assert (status, answer["status"]) == (0, "done")
@@ -247,7 +247,7 @@ tables: {local.stock.item: {enabled: false}}
 """
 
 
-def test_names_and_patterns_that_fit_nothing_and_wrong_options_are_told(run):
+def test_unmatched_names_patterns_and_options_are_reported(run):
     status, answer = run("check", rules=WRONG)
     result = answer["result"]
     assert (status, answer["status"]) == (2, "wrong")
@@ -263,7 +263,7 @@ def test_names_and_patterns_that_fit_nothing_and_wrong_options_are_told(run):
     assert [one["where"].rpartition(".")[2] for one in result["wrong_options"]] == ["min-input-fils", "stitch"]
 
 
-def test_a_job_that_no_schedule_runs_though_a_policy_asks_for_it_must_be_mended(run):
+def test_job_that_no_schedule_runs_is_reported_as_wrong(run):
     rules = """
 policies:
 - {name: hand, schedule: null, match: local.sales.*, jobs: {compact: }}
@@ -282,7 +282,7 @@ tables: {local.sales.tmp_1: {enabled: false}}
     ]
 
 
-def test_a_catalog_that_cannot_be_listed_is_told_and_nothing_is_said_of_its_tables(run):
+def test_unlistable_catalog_is_reported_without_its_tables(run):
     uri = "postgresql://nobody@127.0.0.1:9/x"
     gone = json.dumps({"gone": {"type": "sql", "uri": uri, "warehouse": "/tmp/w"}})
     rules = """
@@ -305,7 +305,7 @@ def test_a_catalog_that_is_named_and_not_configured_is_told(run):
     assert "there is no catalog 'prod'" in answer["result"]["unlisted_catalogs"][0]["problem"]
 
 
-def test_a_catalog_whose_configuration_is_wrong_is_to_be_mended_and_not_tried_again(run):
+def test_misconfigured_catalog_is_wrong_not_unavailable(run):
     gone = json.dumps({"gone": {"type": "sql", "uri": "sqlite:///none.db", "warehouse": "/tmp/w"}})
     status, answer = run("check", catalogs=gone)
     [told] = answer["result"]["unlisted_catalogs"]

@@ -45,7 +45,7 @@ def written():
     return [*reversed(found)]
 
 
-def test_commands_that_change_a_table_are_written_down_and_others_are_not(lake, capsys):
+def test_only_commands_that_change_tables_are_recorded(lake, capsys):
     first, _, head = [s.snapshot_id for s in lake.load().metadata.snapshots]
     for words in ("ref list", "history", "restore --list", "ref create-tag v0 --dry-run"):
         assert run(capsys, *words.split())[0] == 0
@@ -111,7 +111,7 @@ def test_a_table_that_is_dropped_and_taken_in_again(lake, capsys):
     ]
 
 
-def test_what_expiration_took_away_comes_back_by_the_name_of_its_run(lake, capsys):
+def test_expired_snapshots_are_restored_by_run_id(lake, capsys):
     status, expired, _ = run(capsys, "expire_snapshots", "--older-than", "0s", "--retain-last", "1")
     assert (status, expired["result"]["is_in_trash"]) == (0, True)
     status, restored, _ = run(capsys, "restore", "--run", expired["run_id"])
@@ -120,7 +120,7 @@ def test_what_expiration_took_away_comes_back_by_the_name_of_its_run(lake, capsy
     assert [one.job for one in written()] == ["expire_snapshots", "restore"]
 
 
-def test_ended_runs_are_appended_to_an_iceberg_table_that_others_read(lake, capsys):
+def test_ended_runs_are_appended_to_readable_iceberg_table(lake, capsys):
     configure(lake, table="local.ops.runs")
     assert run(capsys, "ref", "create-tag", "one")[0] == 0
     assert run(capsys, "ref", "create-tag", "one")[0] == 2
@@ -129,7 +129,7 @@ def test_ended_runs_are_appended_to_an_iceberg_table_that_others_read(lake, caps
     assert sorted(row["status"] for row in rows) == ["done", "failed"]
 
 
-def test_an_iceberg_table_that_cannot_be_appended_to_costs_a_warning(lake, capsys):
+def test_unsuitable_iceberg_table_costs_only_a_warning(lake, capsys):
     configure(lake, table="local.db.events")
     status, document, err = run(capsys, "ref", "create-tag", "one")
     assert status == 0
@@ -138,7 +138,8 @@ def test_an_iceberg_table_that_cannot_be_appended_to_costs_a_warning(lake, capsy
     assert [one.run_id for one in written()] == [document["run_id"]]
 
 
-def test_a_plan_that_is_carried_out_or_refused_is_written_down_by_its_hash_and_is_no_failure_of_the_job(lake, capsys):
+def test_applied_or_refused_plan_is_recorded_by_hash(lake, capsys):
+    """A plan that is refused counts as no failure of its job."""
     first = lake.load().metadata.snapshots[0].snapshot_id
     words = ("expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--plan-out")
     assert run(capsys, *words, "stale.jsonl")[0] == 0
@@ -152,7 +153,7 @@ def test_a_plan_that_is_carried_out_or_refused_is_written_down_by_its_hash_and_i
     assert records.last_of(["local.db.events"], SYSTEM.now_ms()) == {}
 
 
-def test_an_expiration_keeps_its_look_at_the_catalog_and_a_dry_run_does_not(lake, capsys):
+def test_expiration_keeps_catalog_scan_and_dry_run_does_not(lake, capsys):
     records, identity = RunRecords.at("sqlite:///warehouse.icekeep-runs.db"), lake.load().catalog.identity
     assert run(capsys, "expire_snapshots", "--dry-run")[0] == 0
     assert records.last_look(identity) is None

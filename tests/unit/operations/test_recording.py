@@ -51,7 +51,7 @@ def compact(name):
     return {"compact": msgspec.structs.replace(JOBS["compact"], run=f"kit.fake_jobs:{name}")}
 
 
-def test_a_run_is_written_down_beside_the_warehouse_as_its_document_tells_it(capsys):
+def test_run_is_recorded_beside_warehouse_as_in_document(capsys):
     assert run("compact", "--table", "db.t", "--where", "id > 1", "--output", "json") == 0
     document = json.loads(capsys.readouterr().out)
     (record,) = written()
@@ -107,7 +107,7 @@ def test_an_error_names_the_table_as_it_was_named(capsys):
     assert "the table at" not in out
 
 
-def test_a_run_that_nobody_asked_well_for_and_a_dry_run_are_not_written_down(capsys):
+def test_invalid_commands_and_dry_runs_are_not_recorded(capsys):
     assert run("compact", "--table", "db.t", "--dry-run") == 0
     assert run("compact", "--table", "db.t", "--where", "id >") == 2
     assert run("compact", "--colour", "red") == 2
@@ -163,7 +163,7 @@ def test_a_database_that_is_locked_costs_a_warning_and_no_job(capsys):
     assert "is busy: database is locked" in warning
 
 
-def test_a_run_whose_beginning_was_not_written_down_is_so_at_its_end(capsys, monkeypatch):
+def test_run_with_unrecorded_start_is_recorded_at_end(capsys, monkeypatch):
     configure(WAREHOUSE + "runs: {uri: 'sqlite:///runs.db'}\n")
     other = sqlite3.connect("runs.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -197,7 +197,7 @@ def test_a_place_that_is_none_costs_a_warning_and_no_job(uri, reason, capsys):
         ("{table: nope.ops.runs}", "configuration key 'runs.table': there is no catalog 'nope'; there is local"),
     ],
 )
-def test_a_place_that_can_never_be_one_is_told_before_anything_begins(runs, problem, capsys):
+def test_impossible_records_place_is_reported_first(runs, problem, capsys):
     configure(WAREHOUSE + f"runs: {runs}\n")
     assert run("compact", "--table", "db.t") == 2
     assert problem in capsys.readouterr().err

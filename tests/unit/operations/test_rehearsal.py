@@ -31,7 +31,7 @@ def rehearsal(table):
     return Rehearsal(table.catalog, table.storage)
 
 
-def test_a_rehearsed_commit_gives_the_table_after_it_and_changes_nothing(catalog, table, rehearsal):
+def test_dry_run_commit_returns_new_table_and_changes_nothing(catalog, table, rehearsal):
     before, swaps = stored(catalog), len(catalog.swaps)
     result = commit(rehearsal.over(table), AppendFiles(files=files("c")), runtime=catalog.runtime)
     assert result.changed
@@ -48,7 +48,7 @@ def test_a_rehearsed_commit_reads_what_it_has_written(catalog, table, rehearsal)
     assert stored(catalog) == before
 
 
-def test_a_rehearsal_sees_the_conflict_that_the_commit_would_meet(catalog, table, rehearsal):
+def test_dry_run_meets_same_conflict_as_commit(catalog, table, rehearsal):
     first = table.metadata.snapshots[0].snapshot_id
     add(table, "c")
     with pytest.raises(ConflictError, match="main was moved"):
@@ -78,7 +78,8 @@ def test_a_commit_that_has_nothing_to_do_asks_for_no_swap(catalog, table):
     assert watched.last_swap is None
 
 
-def test_a_swap_that_was_refused_and_had_nothing_to_do_afterwards_is_not_in_the_table(catalog, table):
+def test_refused_swap_with_nothing_left_is_not_in_table(catalog, table):
+    """Another writer had made the same change already."""
     watched = WatchedCatalog(catalog)
     second = table.metadata.current_snapshot_id
     catalog.follow(after(lambda: create_tag(catalog.load(table.identifier), "v1", second), then=CONFLICTS))
@@ -87,7 +88,7 @@ def test_a_swap_that_was_refused_and_had_nothing_to_do_afterwards_is_not_in_the_
 
 
 @pytest.mark.parametrize("answer", [LANDS_BUT_SAYS_CONFLICT, LANDS_BUT_IS_UNKNOWN])
-def test_a_swap_whose_answer_was_wrong_is_in_the_table_that_has_its_snapshot(catalog, table, answer):
+def test_swap_with_wrong_answer_is_in_table_by_snapshot(catalog, table, answer):
     watched = WatchedCatalog(catalog)
     third = add(table, "c")
     staged = third.metadata.current_snapshot_id

@@ -79,7 +79,7 @@ def test_a_page_is_in_the_index_with_its_title(name):
 
 
 @for_each("path", sorted(RUNBOOKS.glob("*.md")), ids=lambda path: path.stem)
-def test_a_page_is_wrapped_and_its_links_to_others_lead_somewhere(path):
+def test_page_is_wrapped_and_its_links_resolve(path):
     assert wrapped(path.read_text()) == path.read_text()
     beside = re.findall(r"\]\(([a-z-]+)\.md(?:#[a-z-]+)?\)", path.read_text())
     assert {*beside} <= {*NAMES}
@@ -102,7 +102,7 @@ def test_pages_quote_error_lines():
 
 
 @for_each(("name", "line"), QUOTED)
-def test_an_error_line_that_a_page_quotes_is_one_that_the_code_says(name, line):
+def test_quoted_error_line_exists_in_code(name, line):
     """`...` stands for what differs, and for what is left out."""
     parts = [stripped for part in re.split(r"\.\.\.|: ", line) if len(stripped := part.strip(" ;:.,()'")) > 3]
     assert parts
@@ -115,7 +115,7 @@ def test_only_mistakes_in_a_command_line_end_without_an_address():
     assert ending_of("safety") == " (icekeep help safety)"
 
 
-def test_one_name_alone_is_a_kind_of_error_and_the_beginning_of_a_command():
+def test_config_is_both_error_kind_and_command_group():
     """`icekeep help config` shows the page, to which error lines send, and that names the command."""
     commands = {*JOBS, *COMMANDS, *GROUP_SUMMARIES}
     assert commands & {*NAMES} == {"config"}

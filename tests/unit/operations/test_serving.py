@@ -118,7 +118,7 @@ def test_the_address_is_the_one_that_is_listened_at() -> None:
         assert one.opening_address() == f"http://127.0.0.1:{one.server_port}/?token={TOKEN}"
 
 
-def test_a_page_of_another_port_that_adds_a_cookie_locks_nobody_out(server: LocalServer) -> None:
+def test_foreign_cookie_of_same_host_locks_nobody_out(server: LocalServer) -> None:
     assert asked(server, cookie=f"{server.cookie}=theirs; {cookie_of(server)}")[0].status == 200
 
 

@@ -84,7 +84,7 @@ def after_the_kill(how: str, *, submitted: bool = True) -> list[str]:
         return [*said, *(line.strip() for line in lines)]
 
 
-def test_a_driver_ends_by_sigterm_s_rules_when_its_submitter_was_killed():
+def test_driver_unwinds_as_by_sigterm_when_submitter_is_killed():
     assert after_the_kill("working") == [GONE, "unwound: Interrupted 143", "cleaned up"]
 
 

@@ -28,7 +28,7 @@ def asked(lake, capsys, *words):
 
 
 @pytest.mark.slow
-def test_the_life_of_a_file_is_one_json_object_without_what_does_not_apply(lake, capsys):
+def test_file_history_is_one_json_object_without_empty_fields(lake, capsys):
     path = data_files(lake.load())[0].file_path
     status, out, err = asked(lake, capsys, path, "--where", "id > 5", "--output", "json")
     document = json.loads(out)

@@ -119,7 +119,7 @@ def test_no_command_needs_spark_for_small_tables(tmp_path: Path) -> None:
     assert {name: s for name, s in zip(wanted, statuses, strict=True) if s != 0} == {}, done.stderr
 
 
-def test_all_that_the_library_exports_is_there_and_a_session_says_what_it_lacks(tmp_path: Path) -> None:
+def test_exports_load_without_spark_and_session_says_so(tmp_path: Path) -> None:
     code = """
 import icekeep
 for name in dir(icekeep): getattr(icekeep, name)

@@ -43,7 +43,7 @@ def test_the_configuration_opens_the_catalog_from_anywhere(tmp_path: Path, monke
     assert load_catalog("demo", conf=str(conf)).list_tables(("db",)) == [("db", "a")]
 
 
-def test_the_policy_wants_no_deletes_rewritten_where_there_are_none(tmp_path: Path, capsys: Any) -> None:
+def test_policy_rewrites_deletes_only_where_there_are_any(tmp_path: Path, capsys: Any) -> None:
     conf = make_playground(tmp_path / "one", [state("a"), state("vectors", vectors)])
     assert main(["maintain", "--dry-run", "--config", str(conf), "--output", "json"]) == 0
     tables = json.loads(capsys.readouterr().out)["result"]["tables"]
@@ -82,7 +82,7 @@ def test_all_of_it_lies_in_its_directory_whatever_that_is_called(tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["${HOME}", "not-utf8-\udcff"])
-def test_a_name_that_addresses_cannot_have_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
+def test_unusable_directory_name_is_refused_first(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"the configuration cannot have .* in a path; name another directory"):
         make_playground(tmp_path / name, [state("a")])
     assert not any(tmp_path.iterdir())
@@ -110,7 +110,7 @@ def test_a_directory_with_anything_in_it_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_second_one_in_the_same_place_is_refused_and_the_first_stays(tmp_path: Path) -> None:
+def test_second_playground_in_same_place_is_refused(tmp_path: Path) -> None:
     make_playground(tmp_path, [state("a")])
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UsageError):
@@ -173,7 +173,7 @@ def test_what_others_put_there_meanwhile_stays(tmp_path: Path, is_there: bool) -
     assert warning.endswith("is removed" if is_there else "is removed; the directory stays: directory not empty")
 
 
-def test_of_two_who_want_a_directory_one_is_refused_and_takes_nothing_away(tmp_path: Path) -> None:
+def test_one_of_two_concurrent_playgrounds_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "both"
     refused = []
 
@@ -188,9 +188,7 @@ def test_of_two_who_want_a_directory_one_is_refused_and_takes_nothing_away(tmp_p
     assert load_catalog("demo", conf=str(conf)).list_tables(("db",)) == [("db", "a"), ("db", "b")]
 
 
-def test_who_found_the_directory_empty_too_and_comes_second_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_later_of_two_finding_directory_empty_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "catalog.db").touch()
     monkeypatch.setattr(Path, "iterdir", lambda path: iter(()))
     with pytest.raises(UsageError, match="is not empty"):
@@ -207,7 +205,7 @@ def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), Interrupted(130)])
-def test_an_interrupt_that_meets_a_commit_is_one_still_and_no_unknown_outcome(
+def test_interrupt_in_commit_stays_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: BaseException
 ) -> None:
     monkeypatch.setattr(SqlCatalog, "swap", thrown(interrupt))

@@ -34,7 +34,7 @@ def test_there_are_commands() -> None:
     assert len({*COMMANDS}) > 10
 
 
-def test_the_functions_of_the_notebooks_page_are_those_of_the_door() -> None:
+def test_notebook_page_functions_exist_in_door() -> None:
     names = {*re.findall(r"icekeep\.(\w+)\(", TEXTS["python/notebooks.md"])}
     assert {"progress", "file_layout", "layout_picture", "scan"} <= names <= {*icekeep.__all__}
 

@@ -66,7 +66,7 @@ def test_small_files(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("hour", [0, 5, 13, 23])
-def test_at_whatever_hour_it_is_made_all_its_small_files_can_be_put_together(tmp_path: Path, hour: int) -> None:
+def test_small_files_can_be_compacted_together_at_any_hour(tmp_path: Path, hour: int) -> None:
     day_ms, hour_ms = 86_400_000, 3_600_000
     now_ms = START_MS // day_ms * day_ms + hour * hour_ms + 59 * 60_000
     made = [state for state in STATES if state.name in ("small_files", "evolved")]

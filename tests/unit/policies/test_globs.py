@@ -48,7 +48,7 @@ def test_a_pattern_matches_as_a_naive_matcher_says(pattern, name):
 @given(pattern=PATTERNS, namespace=st.lists(st.text("ab+", min_size=1, max_size=2), min_size=1, max_size=4))
 @example(pattern=["a", "**"], namespace=["a"])
 @example(pattern=["a", "b", "**"], namespace=["a"])
-def test_a_pattern_may_match_in_a_namespace_where_it_matches_the_name_of_some_table(pattern, namespace):
+def test_pattern_may_match_in_namespace_of_matching_name(pattern, namespace):
     """A part of a pattern without a star is the only name that it matches; else a name can be made of it."""
     glob = parse_glob(".".join(pattern))
     name = pattern[-1].replace("*", "") or "a"

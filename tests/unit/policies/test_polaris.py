@@ -178,7 +178,7 @@ KNOWN = st.sampled_from(
     own=st.dictionaries(KNOWN, JSON, max_size=3),
     config=st.dictionaries(KNOWN, JSON, max_size=3),
 )
-def test_whatever_is_stored_is_read_or_told_and_says_no_more_than_it_may(kind, enable, own, config):
+def test_any_stored_policy_is_read_or_reported_within_limits(kind, enable, own, config):
     policy = StoredPolicy(kind, "p", json.dumps({**own, "config": config, "enable": enable}))
     layer, problems = layer_of_settings(settings_of_polaris([policy]), LayerKind.STORED)
     job = TYPES[kind]

@@ -53,7 +53,7 @@ def decided(found: TableRules) -> dict[str, tuple[str, tuple[str, ...]]]:
     return {rule.job: (rule.policy, rule.others) for rule in found.jobs}
 
 
-def test_of_the_policies_that_name_a_job_the_first_decides_and_it_alone():
+def test_first_policy_naming_job_decides_alone():
     first = policy("first", "c.sales.*", of=layer(compact={"where": said("first")}))
     every = policy("every", "c.**", of=layer(expire_snapshots={}, compact={"verify": said("verify")}))
     found = rules_for(rules(first, every), TABLE)
@@ -64,14 +64,14 @@ def test_of_the_policies_that_name_a_job_the_first_decides_and_it_alone():
     assert decided(turned) == {"compact": ("every", ("first",)), "expire_snapshots": ("every", ())}
 
 
-def test_a_policy_reaches_what_it_lists_or_matches_but_not_what_it_excepts():
+def test_policy_reaches_listed_and_matched_minus_excepted():
     one = policy("p", "c.sales.*", of=layer(), excepted=("c.**.tmp_*",), tables=("d.a.b",))
     names = ("c.sales.orders", "c.sales.tmp_1", "c.stock.items", "d.a.b", "d.a.c")
     assert [name for name in names if one.reaches(name)] == ["c.sales.orders", "d.a.b"]
     assert rules_for(rules(one), "c.stock.items") == TableRules(table="c.stock.items", policies=(), jobs=())
 
 
-def test_a_pattern_that_names_no_catalog_reaches_those_of_the_file_alone():
+def test_pattern_without_catalog_reaches_configured_ones_only():
     """Others may come from Spark's or PyIceberg's configuration of whoever starts the run."""
     one = msgspec.structs.replace(policy("p", "*.sales.**", "mine.**", of=layer()), catalogs=frozenset({"lake"}))
     names = ("lake.sales.orders", "other.sales.orders", "mine.sales.orders")
@@ -134,7 +134,7 @@ def test_an_outer_layer_never_changes_what_an_inner_one_says(outer, inner):
 
 @cases(300)
 @given(chain=layers_of)
-def test_each_value_is_the_innermost_that_was_said_and_the_others_are_told(chain):
+def test_innermost_value_wins_and_overridden_ones_are_kept(chain):
     for one in layered(chain, "compact"):
         texts = [each.jobs["compact"][one.key] for each in chain if one.key in each.jobs["compact"]]
         assert [*reversed(texts)] == [one.innermost, *one.overridden]
@@ -167,7 +167,7 @@ def test_the_order_of_policies_decides_and_nothing_else(policies, data):
     assert [rule.call for rule in rules_for(rules(*renamed), TABLE).jobs] == [rule.call for rule in found.jobs]
 
 
-def test_a_job_is_held_where_the_innermost_word_on_it_or_on_all_is_off():
+def test_job_is_held_if_innermost_switch_is_off():
     on, off = said("true", "on", value=True), said("false", "off", value=False)
     base = policy("p", "c.**", of=layer(compact={"enabled": off}, expire_snapshots={}))
     owner = layer(LayerKind.PROPERTIES, compact={"enabled": on})
@@ -181,7 +181,7 @@ def test_a_job_is_held_where_the_innermost_word_on_it_or_on_all_is_off():
 
 
 @pytest.mark.parametrize("place", ["namespaces", "tables"])
-def test_what_the_file_switches_off_for_a_place_no_property_of_the_table_switches_on(place):
+def test_place_switched_off_in_file_cannot_be_enabled_by_table(place):
     on, off = said("true", "on", value=True), said("false", "off", value=False)
     base = policy("p", "c.**", of=layer(compact={}, expire_snapshots={}))
     name, kind = {"namespaces": ("c.sales", LayerKind.NAMESPACE), "tables": (TABLE, LayerKind.TABLE)}[place]
@@ -221,7 +221,7 @@ def test_no_layer_adds_a_job_that_no_policy_names():
     assert found.unasked == {"expire_snapshots": (said("5"),)}
 
 
-def test_arguments_come_in_the_order_of_the_settings_and_options_as_they_were_first_said():
+def test_arguments_follow_order_of_settings_and_options():
     outer = layer(
         compact={"options.b": said("b", order=3), "options.a": said("a", order=3), "verify": said("v", order=5)}
     )
@@ -268,7 +268,7 @@ def of_schedule(one, schedule="@daily"):
     return msgspec.structs.replace(one, schedule=schedule)
 
 
-def test_what_a_schedule_asks_for_and_a_policy_for_work_by_hand_decides_of_nobody_runs():
+def test_job_decided_by_unscheduled_policy_is_never_run():
     by_hand = policy("by-hand", "c.**", of=layer(compact={}))
     nightly = of_schedule(policy("nightly", of=layer(compact={}, expire_snapshots={}), tables=(TABLE, "c.a.b")))
     weekly = of_schedule(policy("weekly", "c.**", of=layer(compact={})), "@weekly")
@@ -303,7 +303,7 @@ OF_ALL = {"mode": said("observe", value=Mode.OBSERVE)}
 HELD = {"enabled": said("false", value=False)}
 
 
-def test_a_scheduler_observes_and_leaves_out_what_is_switched_off():
+def test_schedule_observes_and_omits_held_jobs():
     one = policy("one", of=layer(compact={}, expire_snapshots={"where": said("w")}), tables=(TABLE,))
     found = schedule_of(
         rules(
@@ -337,7 +337,7 @@ def test_a_scheduler_observes_and_leaves_out_what_is_switched_off():
         ),
     ],
 )
-def test_what_a_scheduler_must_ask_a_catalog_is_told_and_nothing_of_it_is_known_before(changes, others, why):
+def test_schedule_that_needs_catalog_has_no_known_calls(changes, others, why):
     one = msgspec.structs.replace(policy("one", of=layer(compact={}), tables=(TABLE,)), **changes)
     found = schedule_of(rules(one, **others), one)
     assert (found.calls, found.asks) == ({}, why)

@@ -75,7 +75,7 @@ def test_a_property_that_is_spelled_otherwise_holds_all_jobs(name):
     ]
     + [("expire_snapshots", key) for key in ("options", "trash", "snapshot_ids", "trust_manifest_list", "approve")],
 )
-def test_whoever_may_write_a_table_does_not_say_where_files_are_deleted_nor_takes_a_guard_away(job, key):
+def test_table_properties_cannot_move_deletions_or_drop_guards(job, key):
     assert any(setting.name == key for setting in JOBS[job].settings)
     heard = settings_of_properties({f"icekeep.{job}.{key}": "true"})
     assert (heard.settings, len(heard.problems)) == ((), 1)

@@ -109,13 +109,14 @@ def check_ends(window: Window, told: dict[int, bool]) -> None:
             assert opened_ms(window, at) == before + MINUTE_MS
 
 
-def test_a_window_over_midnight_belongs_to_the_day_on_which_it_opened():
+def test_window_over_midnight_belongs_to_its_opening_day():
     friday = Window(from_minute=22 * 60, to_minute=6 * 60, days=(4,), zone="Europe/Berlin")
     at = [datetime(2026, 1, day, hour, tzinfo=UTC) for day, hour in ((2, 4), (2, 20), (2, 21), (3, 4), (3, 5), (3, 21))]
     assert [is_open(friday, ms(moment)) for moment in at] == [False, False, True, True, False, False]
 
 
-def test_a_window_in_the_hour_that_is_missing_opens_after_it_and_one_in_the_hour_that_comes_twice_opens_once():
+def test_window_handles_missing_and_repeated_hour():
+    """It opens after a missing hour, and once where an hour comes twice."""
     night = Window(from_minute=150, to_minute=240, zone="Europe/Berlin")
     spring, autumn = (datetime(2026, month, day, 0, 30, tzinfo=UTC) for month, day in ((3, 29), (10, 25)))
     # 02:00 becomes 03:00 at 01:00 UTC; 03:00 becomes 02:00 at 01:00 UTC.
@@ -126,7 +127,7 @@ def test_a_window_in_the_hour_that_is_missing_opens_after_it_and_one_in_the_hour
     assert closes_ms(night, ms(autumn)) == ms(datetime(2026, 10, 25, 3, 0, tzinfo=UTC))
 
 
-def test_one_that_is_always_open_never_closes_and_one_of_a_day_opens_within_the_week():
+def test_unlimited_window_never_closes_and_daily_opens_in_week():
     now = ms(datetime(2026, 1, 1, 12, 34, 56, tzinfo=UTC))
     assert (closes_ms(Window(), now), is_open(Window(), now)) == (None, True)
     opened = opened_ms(Window(), now)
@@ -201,7 +202,7 @@ def naive(trigger: Trigger, facts: Facts) -> bool:
 
 @cases(500)
 @given(trigger=triggers, facts=facts_of)
-def test_a_job_is_due_where_one_condition_holds_and_its_interval_has_passed(trigger, facts):
+def test_job_is_due_by_any_condition_after_its_interval(trigger, facts):
     due = is_due(trigger, facts, NOW_MS)
     assert due.is_due is bool(due) is naive(trigger, facts)
     assert due.why
@@ -209,7 +210,8 @@ def test_a_job_is_due_where_one_condition_holds_and_its_interval_has_passed(trig
 
 @cases(200)
 @given(trigger=triggers, facts=facts_of, name=st.sampled_from(MEASURED))
-def test_a_worse_table_is_never_less_due_and_an_unknown_number_never_makes_it_due(trigger, facts, name):
+def test_due_is_monotonic_and_unknown_value_is_not_due(trigger, facts, name):
+    """A worse number never makes a job less due, and an unknown one never makes it due."""
     due = is_due(trigger, facts, NOW_MS).is_due
     value = getattr(facts, name)
     worse = msgspec.structs.replace(facts, **{name: (value or 0) + 3})

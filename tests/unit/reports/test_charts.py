@@ -56,7 +56,7 @@ def test_sizes_without_a_file_have_their_place():
     assert heights[1] - heights[0] > 4.5 * (few[1] - few[0])
 
 
-def test_files_of_several_tables_are_added_up_by_what_each_is_to_its_table():
+def test_file_sizes_add_up_by_their_relation_to_target():
     small = replace(data_of(k20=5), target_file_bytes=MIB)
     chart = sizes_chart([data_of(k20=3), small])
     assert (chart.svg, chart.summary) == ("", "8 files of 1 MiB to 2 MiB: 3 smaller than the target, 5 about right")
@@ -111,7 +111,7 @@ def test_tables_are_counted_by_the_age_of_their_last_maintenance():
     }
 
 
-def test_growth_is_a_line_for_each_figure_and_maintenance_is_marked():
+def test_growth_has_line_per_figure_and_marks_maintenance():
     history = full_history()
     charts = growth_charts(history.growth, history.runs)
     assert [chart.title for chart in charts] == [
@@ -130,7 +130,7 @@ def test_growth_is_a_line_for_each_figure_and_maintenance_is_marked():
     assert "at most" in charts[2].summary
 
 
-def test_what_is_not_known_leaves_no_point_and_what_never_was_no_chart():
+def test_unknown_value_has_no_point_and_empty_series_no_chart():
     assert growth_charts(points([None, 3, None]), []) == ()
     assert growth_charts(points([0, 0, 0]), []) == ()
     assert growth_charts(points([5, 6], step_ms=0), []) == ()
@@ -163,7 +163,7 @@ def test_runs_are_pairs_of_bars_the_oldest_first():
     assert runs_chart(runs[2:]) is None
 
 
-def test_a_run_after_which_nothing_is_left_keeps_the_titles_of_the_others():
+def test_run_leaving_no_files_keeps_titles_of_others():
     emptied = replace(full_run(1), after=TableTotals(data_files_count=0))
     chart = runs_chart([full_run(0), emptied])
     assert bars(chart)["color-1"] == ["2026-09-21: 45 before, 3 after"]
@@ -179,7 +179,7 @@ def test_a_scale_has_few_lines(most, is_bytes):
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 2**60)), min_size=2, max_size=8))
 @cases(30)
-def test_whatever_the_figures_are_a_chart_is_well_formed_and_inside_its_box(values):
+def test_chart_is_well_formed_and_inside_its_box(values):
     for chart in growth_charts(points(values, "bytes"), []):
         root = ElementTree.fromstring(chart.svg)
         [line] = root.findall(".//g[@class='color-0']/path")

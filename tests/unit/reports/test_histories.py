@@ -33,7 +33,7 @@ def maintained(**summary):
     return replace(table, metadata=replace(table.metadata, snapshots=(*rest, made)))
 
 
-def test_a_commit_of_a_job_is_a_run_with_the_table_before_and_after():
+def test_job_commit_is_run_with_totals_before_and_after():
     table = maintained(icekeep_job="compact", icekeep_run_id="compact-1", icekeep_policy="nightly")
     [run] = maintenance_runs(table.metadata)
     assert (run.job, run.run_id, run.policy, run.snapshots_count) == ("compact", "compact-1", "nightly", 1)
@@ -149,7 +149,7 @@ class TestReports:
         assert any("Data files over time" in label for label in page.values("aria-label"))
         assert "7 of 7 commits of main" in page.text
 
-    def test_a_table_that_cannot_be_read_by_then_is_told_with_the_runs_of_its_record(self, world):
+    def test_unreadable_table_keeps_recorded_runs_and_reason(self, world):
         found = report(world.catalog, no_spark)
 
         def before(operation, location):

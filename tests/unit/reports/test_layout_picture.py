@@ -48,7 +48,7 @@ def boxes(svg: str, kind: str = "file") -> list[Any]:
     return [one for one in found if one.get("class") == kind and one.find(f"{SVG}title") is not None]
 
 
-def test_files_are_told_by_partition_with_the_deletes_that_reach_them() -> None:
+def test_files_are_grouped_by_partition_with_their_deletes() -> None:
     table = memory_table(spec=BY_KIND)
     table = add(table, data_file("x1", 5, ("x",)), data_file("x2", 7, ("x",)), data_file("y1", 3, ("y",)))
     table = add_deletes(table, position_deletes("d", "x1", partition=("x",)), named=("x1",))
@@ -69,7 +69,7 @@ def test_more_files_than_a_picture_shows_are_refused(monkeypatch: pytest.MonkeyP
         file_layout(add(memory_table(), "a", "b", "c"))
 
 
-def test_a_box_is_as_wide_as_its_file_and_all_pictures_have_one_scale() -> None:
+def test_box_width_is_file_size_on_one_scale() -> None:
     svg = layout_picture(before=laid(1000, 3000), after=laid(4000)).svg
     small, large, whole = (float(one.get("width")) - 2 for one in boxes(svg))
     assert large == pytest.approx(3 * small, abs=0.3)
@@ -80,7 +80,7 @@ def test_a_box_is_as_wide_as_its_file_and_all_pictures_have_one_scale() -> None:
     ]
 
 
-def test_nothing_reaches_over_the_edge_however_many_files_and_partitions() -> None:
+def test_picture_stays_inside_edge_for_many_files() -> None:
     svg = layouts_svg({"many": laid(*([5] * 1000), partitions=40, deletes=3)})
     assert len(boxes(svg)) == PARTITIONS_SHOWN * FILES_SHOWN
     assert len(boxes(svg, "rest")) == PARTITIONS_SHOWN

@@ -181,7 +181,7 @@ def test_why_a_history_is_not_there_is_told():
     assert "its history: the store is away" in Page(rendered(report_of(full_table(), histories=(history,)))).text
 
 
-def test_headings_go_down_by_one_and_tables_say_what_their_columns_and_rows_are():
+def test_headings_descend_by_one_and_table_headers_are_scoped():
     page = Page(rendered(full_report()))
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
@@ -195,14 +195,14 @@ def test_headings_go_down_by_one_and_tables_say_what_their_columns_and_rows_are(
     )
 
 
-def test_what_would_be_freed_and_what_would_be_replaced_are_told_apart():
+def test_freed_and_replaced_bytes_are_distinguished():
     rewrite = replace(full_table().jobs[0], freed_bytes=0, replaced_bytes=3 << 20)
     text = Page(rendered(report_of(replace(full_table(), jobs=(rewrite,))))).text
     assert "Replaces 3.0 MiB, which expiration frees." in text
     assert "Frees 0" not in text
 
 
-def test_the_command_of_each_job_to_do_stands_in_the_sum_and_in_the_part_of_its_table():
+def test_job_command_is_in_summary_and_table_part():
     job = replace(full_table().jobs[0], command="icekeep compact --table lake.db.full")
     page = Page(rendered(report_of(full_table(jobs=(job, full_table().jobs[1]), faults=()))))
     assert "".join(text for tag, text in page.texts if tag == "code").count(job.command) == 2
@@ -219,7 +219,7 @@ def test_small_files_are_those_that_compact_takes():
     assert "7 that compact would rewrite" in page.text
 
 
-def test_a_job_that_takes_next_to_no_time_is_not_told_to_take_none():
+def test_tiny_duration_is_not_shown_as_zero():
     job = replace(full_table().jobs[0], cpu_ms=20)
     text = Page(rendered(report_of(replace(full_table(), jobs=(job,))))).text
     assert "Takes under 0.1 s of a core" in text
@@ -250,7 +250,7 @@ def test_a_fault_of_a_later_version_has_its_name_alone():
     assert "What must hold" not in page.text
 
 
-def test_a_run_of_maintenance_is_told_in_one_form_whether_or_not_its_snapshots_are_there():
+def test_maintenance_run_looks_same_without_its_snapshots():
     run = replace(full_history().runs[0], run_id="compact-1", made_by="icekeep 0.1.0, run compact-1, policy nightly")
     gone = replace(run, made_by=None, before=None, after=None, policy="nightly", snapshots_count=0)
     counted = {"rewritten_data_files_count": 12, "added_data_files_count": 2, "rewritten_bytes_count": 4096}
@@ -270,7 +270,7 @@ def test_a_run_of_maintenance_is_told_in_one_form_whether_or_not_its_snapshots_a
     assert "4.0 KiB replaced by 0 B" in page.text
 
 
-def test_growth_is_plotted_for_the_largest_tables_only_and_the_page_says_so():
+def test_growth_is_plotted_for_largest_tables_only():
     tables = [full_table(f"c.t{n}", data=replace(full_table().data, data_files_bytes=n + 1)) for n in range(52)]
     few = replace(full_history(), growth=full_history().growth[:5], runs=())
     report = report_of(*tables, histories=tuple(replace(few, table=one.table) for one in tables))
@@ -298,7 +298,7 @@ def test_the_picture_of_the_readme_can_be_made_anew():
 
 
 @pytest.mark.nightly
-def test_the_page_of_five_hundred_tables_stays_below_ten_megabytes():
+def test_page_of_500_tables_stays_below_ten_megabytes():
     tables = [full_table(f"catalog.namespace.table_{number:04}") for number in range(500)]
     histories = tuple(full_history(one.table) for one in tables)
     text = rendered(report_of(*tables, histories=histories, currency="EUR"))

@@ -118,7 +118,7 @@ def test_a_table_out_of_reach_does_not_stop_the_rest(world):
     assert len(found.tables) == 3
 
 
-def test_after_a_catalog_has_gone_out_of_reach_tables_are_not_tried_one_by_one():
+def test_unreachable_catalog_is_not_tried_table_by_table():
     world, loads = world_of({f"t{number:02}": 0 for number in range(40)}), []
 
     def away(operation, location):
@@ -145,7 +145,7 @@ def test_after_a_catalog_has_gone_out_of_reach_tables_are_not_tried_one_by_one()
     assert last.reason == "not looked at: the catalog has gone out of reach"
 
 
-def test_namespaces_that_a_pattern_cannot_match_in_are_not_listed(world, monkeypatch):
+def test_namespaces_that_pattern_cannot_match_are_not_listed(world, monkeypatch):
     listed, list_tables = [], type(world.catalog).list_tables
 
     def listing(self, namespace):
@@ -177,7 +177,7 @@ def test_what_nobody_has_thought_of_does_not_stop_the_rest(world):
 
 
 @pytest.mark.parametrize("function", ["check_unreadable", "cheap_faults"])
-def test_nor_does_it_where_faults_of_a_broken_table_are_looked_for(world, monkeypatch, function):
+def test_unexpected_error_in_fault_search_stops_no_report(world, monkeypatch, function):
     def broken(*_):
         raise RuntimeError("nobody has thought of this")
 

@@ -64,7 +64,7 @@ def test_a_report_of_some_tables_calls_no_other_gone(written):
 
 
 @pytest.mark.parametrize("name", ["lake.db.b", "lake.db.*", "lake.*"])
-def test_a_table_that_a_report_could_not_read_is_neither_new_nor_gone(written, name):
+def test_unread_table_is_neither_new_nor_gone(written, name):
     full, partial = report_of(bare_table("lake.db.b")), report_of(not_read=(not_read(name),))
     assert states(with_changes(partial, written(full), is_whole=True)) == {"lake.db.b": "not_read"}
     assert states(with_changes(full, written(partial), is_whole=True)) == {"lake.db.b": "not_read"}

@@ -61,7 +61,7 @@ def test_the_table_is_made_and_runs_are_rows_of_it(lake):
     assert (second["result"], second["table_name"]) == (None, "lake.db.t")
 
 
-def test_the_parts_of_a_run_of_many_are_appended_with_it_in_one_commit(lake, tmp_path):
+def test_child_runs_are_appended_with_parent_in_one_commit(lake, tmp_path):
     records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db")
     for number in range(3):
         records.end(record(f"compact-{number}", parent_id="maintain-1"))

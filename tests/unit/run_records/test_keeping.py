@@ -120,9 +120,7 @@ def test_while_it_works_it_says_so(heard, monkeypatch):
         ({"begin": 1}, ZeroDivisionError("x"), None),
     ],
 )
-def test_what_fails_is_warned_of_once_and_tried_again_at_the_end_where_that_may_help(
-    records, heard, calls, error, status
-):
+def test_failed_record_warns_once_and_is_retried_at_end(records, heard, calls, error, status):
     kept = keeper(Failing(records, error, **calls), heard)
     kept.begin()
     kept.end(status="done", exit_status=0)
@@ -131,7 +129,7 @@ def test_what_fails_is_warned_of_once_and_tried_again_at_the_end_where_that_may_
     assert [one.status for one in all_of(records)] == ([] if status is None else [status])
 
 
-def test_what_is_old_is_forgotten_by_a_run_that_is_no_part_of_another(records, heard):
+def test_old_runs_are_forgotten_by_top_level_run_only(records, heard):
     alone = msgspec.structs.replace(RUN, parent_id=None)
     for number, run in ((1, RUN), (2, alone)):
         runtime = FakeRuntime(now_ms=START_MS + number * 10 * DAY_MS)
@@ -149,7 +147,7 @@ def test_what_is_old_is_forgotten_by_a_run_that_is_no_part_of_another(records, h
         assert f"new-{number}" in there
 
 
-def test_the_end_goes_elsewhere_too_whatever_became_of_the_database(records, heard):
+def test_end_of_run_also_goes_elsewhere_if_database_fails(records, heard):
     told = []
     kept = keeper(Failing(records, UsageError("x"), begin=1), heard, also=told.append)
     kept.begin()

@@ -76,7 +76,7 @@ def test_what_could_not_be_appended_is_tried_by_the_run_after(records, monkeypat
     assert ("maintain-0", UNFINISHED) in told(catalog)
 
 
-def test_a_run_that_ends_while_it_is_taken_for_dead_keeps_its_end(records, monkeypatch):
+def test_run_ending_while_taken_for_dead_keeps_its_end(records, monkeypatch):
     catalog, appending = MemoryCatalog(), lost_runs.append_runs
 
     def meanwhile(*arguments, **more):
@@ -124,7 +124,7 @@ def test_of_two_runs_that_see_the_dead_at_once_one_appends_them(records, monkeyp
 
 
 @pytest.mark.parametrize("seen_ms", [NOW_MS - SILENT_MS - SKEW_MS, NOW_MS + 2 * SKEW_MS])
-def test_a_machine_whose_clock_is_wrong_has_no_dead_runs_while_they_work(records, seen_ms):
+def test_wrong_clock_makes_no_working_run_dead(records, seen_ms):
     records.begin(begun("check-9", seen_ms))
     catalog = MemoryCatalog()
     append_with_lost(catalog, RUNS, run("maintain-1", table=""), records)

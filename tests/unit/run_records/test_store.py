@@ -86,7 +86,7 @@ def test_a_run_is_read_as_it_was_written(records):
     assert records.select(RunFilter(), NOW_MS) == [whole]
 
 
-def test_an_end_is_written_over_its_beginning_and_also_without_one(records):
+def test_end_is_recorded_with_or_without_start(records):
     records.begin(record("compact-1"))
     records.end(done("compact-1", NOW_MS))
     records.end(done("compact-2", NOW_MS + 1))
@@ -266,7 +266,7 @@ def test_last_runs_are_those_of_a_plain_look(tmp_path_factory, runs, gaps, until
     assert records.last_of(["t"], NOW_MS) == {key: one for key, one in plainly_last(written).items() if key[0] == "t"}
 
 
-def test_tries_of_one_night_count_once_and_those_that_may_pass_not_at_all(records):
+def test_failures_count_once_per_night_without_transient_ones(records):
     for night in range(2):
         for attempt, exit_status in enumerate((1, 75, 4, 1)):
             at_ms = NOW_MS - (2 - night) * 24 * HOUR_MS + attempt * HOUR_MS
@@ -283,7 +283,7 @@ def test_tries_of_one_night_count_once_and_those_that_may_pass_not_at_all(record
     }
 
 
-def test_what_a_machine_whose_clock_is_ahead_wrote_says_nothing_to_others(records):
+def test_records_from_clock_ahead_are_ignored_by_others(records):
     ahead = NOW_MS + 365 * DAY_MS
     for number, (job, exit_status) in enumerate((("compact", 0), ("check", 1), ("check", 1))):
         records.end(done(f"a{number}", ahead + number, exit_status, job=job))
@@ -300,7 +300,7 @@ def test_a_fleet_is_asked_of_in_one_query_however_large_it_is(records):
     assert records.last_of(many, NOW_MS) == {("lake.db.t7", "compact"): LastRuns(last_ok_ms=NOW_MS)}
 
 
-def test_a_lease_is_one_holder_s_until_it_is_given_back_or_its_time_is_over(records):
+def test_lease_has_one_holder_until_dropped_or_expired(records):
     take = records.take_lease
     assert take("t", "a", NOW_MS + 10, NOW_MS) == "a"
     assert take("t", "b", NOW_MS + 20, NOW_MS + 5) == "a"
@@ -346,7 +346,7 @@ def test_a_clock_that_jumps_far_ahead_takes_no_run_for_old(records):
 
 @pytest.mark.parametrize("keep_days", [2, 4, 7, 30, 90, 119, 400])
 @pytest.mark.parametrize("ahead_days", [30, 40, 100, 500])
-def test_a_clock_that_jumps_further_ahead_than_runs_are_kept_takes_none_for_old(records, keep_days, ahead_days):
+def test_far_jump_of_clock_forgets_no_runs(records, keep_days, ahead_days):
     for day in range(30):
         records.begin(record(f"r{day}", started_ms=NOW_MS - day * DAY_MS))
     now_ms = NOW_MS + ahead_days * DAY_MS
@@ -357,7 +357,7 @@ def test_a_clock_that_jumps_further_ahead_than_runs_are_kept_takes_none_for_old(
 
 
 @pytest.mark.parametrize("ahead_days", [14, 16, 20, 29])
-def test_a_clock_that_is_ahead_by_a_part_of_the_time_takes_no_run_for_old(records, ahead_days):
+def test_clock_slightly_ahead_forgets_no_runs(records, ahead_days):
     for day in range(30):
         records.begin(record(f"r{day}", started_ms=NOW_MS - day * DAY_MS))
     now_ms = NOW_MS + ahead_days * DAY_MS
@@ -387,9 +387,7 @@ def of_version_1(path):
         connection.execute("UPDATE icekeep_version SET version = 1")
 
 
-def test_a_database_of_an_older_icekeep_is_read_as_it_is_and_written_after_it_has_got_its_new_columns(
-    records, tmp_path
-):
+def test_older_database_is_read_as_is_and_upgraded_on_write(records, tmp_path):
     records.end(done("a", NOW_MS))
     of_version_1(tmp_path / "runs.db")
     again = RunRecords.at(f"sqlite:///{tmp_path}/runs.db")
@@ -411,7 +409,7 @@ def took(run_id, ms, *, ago_ms=0, **fields):
     return record(run_id, started_ms=ended_ms - ms, ended_ms=ended_ms, **whole)
 
 
-def test_the_last_five_runs_on_a_table_say_how_long_the_next_takes(records):
+def test_pace_comes_from_last_five_runs_on_table(records):
     # An old slow one is over, one that did a part of its work says nothing, and a long one says more than short ones.
     records.end(took("old", 90_000, ago_ms=9_000, estimated_ms=1_000))
     records.end(took("part", 90_000, ago_ms=800, estimated_ms=1_000, exit_status=3))
@@ -443,7 +441,7 @@ def test_of_a_table_that_has_runs_no_other_is_asked(records):
     assert asked == [2]
 
 
-def test_what_ran_long_ago_or_at_a_time_to_come_teaches_nothing_and_no_pace_is_absurd(records):
+def test_old_and_future_runs_are_ignored_and_pace_is_bounded(records):
     records.end(took("old", 5_000, ago_ms=31 * DAY_MS, estimated_ms=1_000))
     records.end(took("to come", 5_000, ago_ms=-DAY_MS, estimated_ms=1_000))
     assert records.paces(NOW_MS).of("lake.db.t", "compact") == JobPace()
@@ -470,7 +468,7 @@ def test_what_is_no_database_is_an_error_of_its_own(tmp_path):
         RunRecords.at(f"sqlite:///{tmp_path}/runs.db").begin(record())
 
 
-def test_a_locked_database_is_waited_for_for_some_seconds_and_then_told(tmp_path):
+def test_locked_database_is_retried_for_seconds_then_reported(tmp_path):
     runtime = FakeRuntime(chance=None)
     records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", runtime)
     records.begin(record())
@@ -484,7 +482,7 @@ def test_a_locked_database_is_waited_for_for_some_seconds_and_then_told(tmp_path
     assert [one.run_id for one in records.select(RunFilter(), NOW_MS)] == ["compact-1", "compact-3"]
 
 
-def test_of_many_calls_one_waits_for_a_locked_database_and_all_go_on_when_it_is_free(tmp_path):
+def test_one_call_waits_for_locked_database_and_all_proceed(tmp_path):
     runtime = FakeRuntime(chance=None)
     uri = f"sqlite:///{tmp_path}/runs.db"
     RunRecords.at(uri, runtime).begin(record())
@@ -516,7 +514,7 @@ def test_of_many_calls_one_waits_for_a_locked_database_and_all_go_on_when_it_is_
     assert records.select(RunFilter(run_id="compact-2"), NOW_MS)[0].status == "done"
 
 
-def test_ends_that_could_not_be_written_are_written_with_the_next_call_that_goes_through(tmp_path):
+def test_unwritten_ends_are_written_with_next_successful_call(tmp_path):
     runtime = FakeRuntime(chance=None)
     records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", runtime)
     parts = [f"compact-{number}" for number in range(3)]
@@ -540,7 +538,8 @@ def test_ends_that_could_not_be_written_are_written_with_the_next_call_that_goes
     }
 
 
-def test_an_end_that_is_owed_is_kept_until_it_is_taken_gives_way_to_a_newer_one_and_fails_nobody(tmp_path, monkeypatch):
+def test_pending_end_is_kept_until_written_or_superseded(tmp_path, monkeypatch):
+    """It makes no later call fail."""
     records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", FakeRuntime())
     with monkeypatch.context() as patch:
         patch.setattr("icekeep.catalog.database.Database.transact", refuse)
@@ -562,7 +561,7 @@ def test_an_end_that_is_owed_is_kept_until_it_is_taken_gives_way_to_a_newer_one_
     assert {one.run_id for one in records.select(RunFilter(), NOW_MS)} == {"a", "b", "c", "d"}
 
 
-def test_an_owed_end_that_the_database_refuses_keeps_no_other_from_it(tmp_path, monkeypatch):
+def test_pending_end_refused_by_database_blocks_no_other(tmp_path, monkeypatch):
     records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", FakeRuntime())
     with monkeypatch.context() as patch:
         patch.setattr("icekeep.catalog.database.Database.transact", refuse)
@@ -593,7 +592,7 @@ def test_an_owed_end_that_the_database_refuses_keeps_no_other_from_it(tmp_path, 
         (done("maintain-2", NOW_MS), True),
     ],
 )
-def test_a_part_of_a_run_that_has_ended_has_lost_its_end_and_has_not_died(records, parent, has_died):
+def test_child_of_ended_run_lost_its_end_and_is_not_dead(records, parent, has_died):
     records.begin(record(parent_id="maintain-1", seen_ms=NOW_MS - HOUR_MS))
     records.end(msgspec.structs.replace(parent, job="maintain", table="", policy=None))
     last = records.last_of(["lake.db.t"], NOW_MS).get(("lake.db.t", "compact"), LastRuns())

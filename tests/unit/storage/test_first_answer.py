@@ -16,7 +16,7 @@ def never():
     threading.Event().wait()
 
 
-def test_a_server_that_has_never_answered_is_given_up_at_the_limit():
+def test_silent_server_is_abandoned_at_limit():
     first = FirstAnswer("http://host:1", 1)
     for _ in range(2):
         with pytest.raises(
@@ -31,7 +31,7 @@ def test_from_the_first_answer_on_nothing_is_bounded():
     assert first.ask(threading.current_thread) is here
 
 
-def test_what_a_call_raises_is_raised_and_a_connection_is_no_answer():
+def test_call_error_is_raised_and_connection_is_not_an_answer():
     first, here = FirstAnswer("http://host:1", 60_000), threading.current_thread()
     with pytest.raises(ZeroDivisionError):
         first.ask(lambda: 1 // 0)
@@ -46,7 +46,7 @@ def test_two_minutes_are_the_default():
 
 
 @for_each("kind, given", [(kind, given) for kind in ("rest", "hive", "glue") for given in ("0", "2s", "-1")])
-def test_a_limit_that_is_no_number_is_named_before_anybody_is_asked(kind, given):
+def test_invalid_limit_is_reported_before_any_request(kind, given):
     properties = {"type": kind, "uri": "http://127.0.0.1:1", FIRST_ANSWER_TIMEOUT: given}
     with pytest.raises(ConfigError, match=f"catalogs.mine.{FIRST_ANSWER_TIMEOUT}.: is .{given}.; give milliseconds"):
         open_catalog("mine", properties)

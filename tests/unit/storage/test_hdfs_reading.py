@@ -35,7 +35,7 @@ def test_what_comes_of_a_file_must_be_all_of_it(length):
         stored(b"12345", 4).read("hdfs://n/file", length)
 
 
-def test_a_whole_file_of_another_length_than_metadata_says_is_not_the_one_meant():
+def test_file_length_must_match_metadata():
     assert stored(b"12345", 5).read("hdfs://n/file", 5) == b"12345"
     with pytest.raises(InvalidTableError, match="is 5 bytes long where metadata says 4"):
         stored(b"12345", 5).read("hdfs://n/file", 4)

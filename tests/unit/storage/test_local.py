@@ -70,14 +70,14 @@ def test_a_file_on_another_host_is_refused(storage):
         storage.read("file://host/share/file")
 
 
-def test_create_leaves_no_temporary_file_whether_it_wins_or_loses(storage, tmp_path):
+def test_create_leaves_no_temporary_file_on_win_or_loss(storage, tmp_path):
     storage.create(f"{tmp_path}/file", b"1")
     with pytest.raises(FileExistsError):
         storage.create(f"{tmp_path}/file", b"2")
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_temporary_name_that_is_taken_is_a_bug_and_not_a_lost_race(tmp_path):
+def test_taken_temporary_name_is_bug_not_lost_race(tmp_path):
     (tmp_path / f"{uuid.UUID(int=1)}.tmp").write_bytes(b"other")
     with pytest.raises(IcekeepBug):
         LocalStorage(StuckRuntime()).create(f"{tmp_path}/file", b"1")
@@ -91,7 +91,7 @@ def test_a_move_that_stopped_half_way_can_be_repeated(storage, tmp_path):
     assert os.listdir(tmp_path) == ["target"]
 
 
-def test_listing_follows_no_link_below_the_directory_and_lists_none(storage, tmp_path):
+def test_listing_neither_follows_nor_lists_links(storage, tmp_path):
     outside, table = tmp_path / "outside", tmp_path / "table"
     outside.mkdir()
     (outside / "secret").write_bytes(b"")
@@ -117,7 +117,7 @@ def test_listing_streams_and_does_not_wait_for_the_whole_tree(storage, tmp_path)
     assert list(listing) == []
 
 
-def test_a_directory_that_vanishes_while_it_is_listed_is_not_an_error(storage, tmp_path):
+def test_directory_vanishing_while_listed_is_skipped(storage, tmp_path):
     storage.create(f"{tmp_path}/file", b"")
     (tmp_path / "dir").mkdir()
     listing = storage.list(str(tmp_path))
@@ -126,7 +126,7 @@ def test_a_directory_that_vanishes_while_it_is_listed_is_not_an_error(storage, t
     assert list(listing) == []
 
 
-def test_a_directory_whose_name_a_link_has_by_then_is_not_entered(storage, tmp_path):
+def test_directory_replaced_by_link_while_listed_is_skipped(storage, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_bytes(b"")
     storage.create(f"{tmp_path}/table/file", b"")
@@ -268,7 +268,7 @@ def file_size_limit():
 
 
 @pytest.mark.parametrize("size_bytes", [10_001, 1_000_000])
-def test_a_disk_that_takes_no_more_is_unavailable_and_nothing_stays(storage, tmp_path, size_bytes):
+def test_full_disk_is_unavailable_and_leaves_nothing(storage, tmp_path, size_bytes):
     def write() -> None:
         with storage.write(f"{tmp_path}/file") as stream:
             stream.write(b"x" * size_bytes)
@@ -295,7 +295,7 @@ class RecordingStorage(LocalStorage):
             raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_written_file_is_flushed_and_then_its_directory_once_each(tmp_path):
+def test_written_file_and_its_directory_are_flushed_once(tmp_path):
     storage = RecordingStorage()
     with storage.write(f"{tmp_path}/file") as stream:
         stream.write(b"x" * 100_000)
@@ -311,7 +311,7 @@ def test_created_file_is_flushed_before_its_directory(tmp_path):
     assert directory == tmp_path.name
 
 
-def test_directories_that_are_new_are_flushed_into_those_above_them(tmp_path):
+def test_new_directories_are_flushed_into_parents(tmp_path):
     storage = RecordingStorage()
     storage.create(f"{tmp_path}/a/b/file", b"x")
     storage.create(f"{tmp_path}/a/b/other", b"x")
@@ -319,20 +319,20 @@ def test_directories_that_are_new_are_flushed_into_those_above_them(tmp_path):
 
 
 @pytest.mark.parametrize("breaks_at", [1, 2])
-def test_a_write_that_cannot_be_flushed_failed_and_leaves_nothing(tmp_path, breaks_at):
+def test_write_that_cannot_be_flushed_leaves_nothing(tmp_path, breaks_at):
     storage = RecordingStorage(breaks_at)
     with pytest.raises(UnavailableError, match="input/output error"), storage.write(f"{tmp_path}/file") as stream:
         stream.write(b"x")
     assert os.listdir(tmp_path) == []
 
 
-def test_a_create_that_cannot_be_flushed_before_its_name_appears_created_nothing(tmp_path):
+def test_create_failing_flush_before_link_created_nothing(tmp_path):
     with pytest.raises(UnavailableError, match="input/output error"):
         RecordingStorage(breaks_at=1).create(f"{tmp_path}/file", b"x")
     assert os.listdir(tmp_path) == []
 
 
-def test_a_create_that_cannot_be_flushed_after_its_name_appeared_is_unknown(tmp_path):
+def test_create_failing_flush_after_link_is_unknown(tmp_path):
     with pytest.raises(OutcomeUnknownError, match=f"cannot tell whether file '{tmp_path}/file' was created durably"):
         RecordingStorage(breaks_at=2).create(f"{tmp_path}/file", b"x")
     assert os.listdir(tmp_path) == ["file"]
@@ -364,7 +364,7 @@ class BrokenLinks(LocalStorage):
         (errno.ENOSPC, True, OutcomeUnknownError),
     ],
 )
-def test_only_an_answer_that_proves_it_says_that_nothing_was_created(tmp_path, number, lands, expected):
+def test_only_conclusive_error_says_nothing_was_created(tmp_path, number, lands, expected):
     with pytest.raises(expected):
         BrokenLinks(number, lands=lands).create(f"{tmp_path}/file", b"x")
     assert os.listdir(tmp_path) == (["file"] if lands else [])

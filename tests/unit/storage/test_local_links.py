@@ -57,7 +57,7 @@ def there(root):
         ("t", "t/.icekeep/runs/f", False),
     ],
 )
-def test_only_what_lies_below_a_place_and_behind_no_link_is_deleted_or_moved(root, storage, place, name, goes):
+def test_only_files_in_place_and_not_behind_link_are_changed(root, storage, place, name, goes):
     before, target = there(root), root / "moved"
     location = f"file://{root}/{name}"
     with confined_to([f"file://{root}/{place}", f"file://{target}", "s3://bucket/t"]):
@@ -93,7 +93,7 @@ def test_elsewhere_links_are_followed_as_ever(root, storage):
 
 
 @for_each("ask", ["list", "child_names", "shares", "create", "write", "delete_many"])
-def test_in_icekeeps_own_directory_no_link_is_followed_by_anybody(root, storage, ask):
+def test_no_link_is_followed_in_icekeeps_own_directory(root, storage, ask):
     at = f"{root}/t/.icekeep/runs"
     calls = {
         "list": lambda: [*storage.list(at)],
@@ -112,7 +112,7 @@ def test_in_icekeeps_own_directory_no_link_is_followed_by_anybody(root, storage,
     assert there(root) == ["other/f", "t/deep/f", "t/f"]
 
 
-def test_icekeeps_own_files_are_made_and_found_where_there_is_no_link(root, storage):
+def test_icekeeps_own_files_work_without_link(root, storage):
     os.unlink(root / "t/.icekeep/runs")
     at = f"{root}/way/t/.icekeep/runs/a"
     storage.create(f"{at}/x", b"data")
@@ -127,7 +127,7 @@ def test_icekeeps_own_files_are_made_and_found_where_there_is_no_link(root, stor
     ]
 
 
-def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(root, storage, monkeypatch):
+def test_directory_replaced_by_link_during_call_is_not_followed(root, storage, monkeypatch):
     """What was opened is what counts, and not what has the name by then."""
     unlink = os.unlink
 
@@ -142,7 +142,7 @@ def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(root, storage
     assert there(root) == ["other/f", "t/f"]
 
 
-def test_a_directory_is_behind_a_link_where_one_lies_between_it_and_its_place(root):
+def test_directory_is_behind_link_only_below_its_place(root):
     place = [f"file://{root}/t"]
     found = {
         name: is_behind_link(f"file://{root}/t/{name}", place) for name in ("deep", "linked", "deep/linked/x", "none")
@@ -177,7 +177,7 @@ def local(tmp_path):
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, len(DATA)), (100, 5000), (0, 0), (len(DATA), 0), (len(DATA) - 1, 1)])
-def test_a_range_is_appended_between_what_is_written_before_and_after(local, start, length):
+def test_range_is_appended_between_other_writes(local, start, length):
     storage, source, target = local
     assert copied(storage, source, storage, target, start, length) == b"head" + DATA[start : start + length] + b"tail"
 
@@ -209,7 +209,7 @@ def test_a_system_that_copies_a_part_is_helped_out(local, monkeypatch):
     assert calls == [9000, 8000, 7000]
 
 
-def test_stores_that_are_not_of_this_machine_are_copied_from_and_to(local):
+def test_other_stores_are_copied_from_and_to(local):
     storage, source, target = local
     memory = MemoryStorage()
     assert copied(storage, source, memory, "memory:/t", 5, 6000) == b"head" + DATA[5:6005] + b"tail"
@@ -218,7 +218,7 @@ def test_stores_that_are_not_of_this_machine_are_copied_from_and_to(local):
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_a_source_that_ends_too_early_is_an_error_and_leaves_nothing(local, in_memory):
+def test_source_that_ends_early_is_error_and_leaves_nothing(local, in_memory):
     storage, source, target = local
     if in_memory:
         storage, source, target = MemoryStorage(), "memory:/s", "memory:/t"

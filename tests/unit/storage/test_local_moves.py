@@ -67,7 +67,7 @@ def moves(tmp_path):
 MOVED = ["trash/new/a2", "trash/new/b2", "trash/old/a0", "trash/old/a1", "trash/old/b0", "trash/old/b1"]
 
 
-def test_each_directory_of_targets_is_flushed_once_when_all_names_are_made(tmp_path, moves):
+def test_each_target_directory_is_flushed_once_after_links(tmp_path, moves):
     storage = Watched()
     assert statuses(storage.move_many(moves)) == [MoveStatus.MOVED] * 6
     kinds = [kind for kind, _ in storage.steps]
@@ -80,7 +80,7 @@ def test_each_directory_of_targets_is_flushed_once_when_all_names_are_made(tmp_p
 
 
 @pytest.mark.parametrize("stops_at", range(1, 10))
-def test_a_crash_at_any_step_loses_no_file_and_the_same_moves_finish(tmp_path, moves, stops_at):
+def test_crash_at_any_step_loses_no_file_and_moves_finish(tmp_path, moves, stops_at):
     with pytest.raises(KeyboardInterrupt):
         Watched(stops_at=stops_at).move_many(moves)
     assert {os.path.basename(name) for name in files(tmp_path)} == {os.path.basename(name) for name in MOVED}
@@ -108,7 +108,7 @@ def test_a_crash_between_the_removals_of_old_names_is_finished(tmp_path, moves, 
 
 
 @pytest.mark.parametrize("breaks_at", range(1, 10))
-def test_a_disk_that_breaks_once_fails_what_it_broke_and_keeps_its_old_names(tmp_path, moves, breaks_at):
+def test_disk_error_fails_its_moves_and_keeps_old_names(tmp_path, moves, breaks_at):
     outcomes = Watched(breaks_at=breaks_at).move_many(moves)
     failed = [o for o in outcomes if o.status is MoveStatus.FAILED]
     assert failed
@@ -119,7 +119,7 @@ def test_a_disk_that_breaks_once_fails_what_it_broke_and_keeps_its_old_names(tmp
     assert files(tmp_path) == MOVED
 
 
-def test_a_name_that_another_process_took_away_meanwhile_is_no_failure(tmp_path, moves, monkeypatch, storage):
+def test_source_unlinked_by_other_process_counts_as_moved(tmp_path, moves, monkeypatch, storage):
     flush = storage._flush_directory
     (tmp_path / "trash" / "new").mkdir()
 
@@ -163,7 +163,7 @@ def test_a_directory_is_not_moved(tmp_path, storage):
     assert files(tmp_path) == ["dir/file"]
 
 
-def test_a_target_below_a_file_fails_and_a_source_below_one_is_missing(tmp_path, storage):
+def test_target_below_file_fails_and_source_below_is_missing(tmp_path, storage):
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(b"")
     outcomes = storage.move_many([(f"{tmp_path}/a", f"{tmp_path}/b/c"), (f"{tmp_path}/a/d", f"{tmp_path}/e")])

@@ -44,7 +44,7 @@ def test_keys_are_equal_where_canonical_spellings_are(some: list[str]) -> None:
 
 @pytest.mark.slow
 @given(st.lists(locations, min_size=1, max_size=12), st.integers(0, 11))
-def test_a_key_does_not_depend_on_the_others_or_on_how_the_array_is_held(some: list[str], start: int) -> None:
+def test_key_is_independent_of_other_keys_and_array_layout(some: list[str], start: int) -> None:
     alone = [keys(location)[0] for location in some]
     plain = pa.array(some, pa.string())
     forms: list[Locations] = [
@@ -194,7 +194,7 @@ def test_a_location_without_scheme_or_authority_has_any_prefix(location: str) ->
 
 
 @for_each("kind", [kind for kind in SCHEMES if kind != "file"])
-def test_schemes_of_one_kind_of_store_are_one_whatever_else_is_said(kind: str) -> None:
+def test_schemes_of_one_store_kind_are_equal(kind: str) -> None:
     some = [f"{scheme}://b/x" for scheme in SCHEMES[kind]]
     assert len({*loose(*some)}) == len({*loose(*some, schemes={"oss": kind})}) == 1
 

@@ -78,7 +78,7 @@ def test_a_key_is_the_key_of_itself(path):
 
 @cases(200)
 @given(PATHS, PATHS)
-def test_what_lies_under_a_root_has_the_components_of_the_root_and_more(path, root):
+def test_location_under_root_extends_components_of_root(path, root):
     components, root_components = (canonical(p)[len("file://") :].strip("/").split("/") for p in (path, root))
     root_components = [c for c in root_components if c]
     components = [c for c in components if c]

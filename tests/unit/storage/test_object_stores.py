@@ -37,7 +37,7 @@ def keys_of(properties):
 
 
 @pytest.mark.parametrize("prefix", ["s3", "client"])
-def test_properties_of_iceberg_java_and_of_pyiceberg_lead_to_the_same(prefix):
+def test_java_and_pyiceberg_property_names_are_equivalent(prefix):
     keys = {f"{prefix}.access-key-id": "a", f"{prefix}.secret-access-key": "b", f"{prefix}.session-token": "c"}
     given = keys_of(keys)
     assert (given["access_key_id"], given["secret_access_key"], given["token"]) == ("a", "b", "c")
@@ -109,7 +109,7 @@ def test_properties_of_s3_are_honoured(properties, expected):
         {"s3.session-token": "a\nb", "s3.access-key-id": "a", "s3.secret-access-key": "b"},
     ],
 )
-def test_a_property_that_cannot_be_honoured_is_refused_before_anything_is_sent(properties):
+def test_unsupported_property_is_refused_before_any_request(properties):
     with pytest.raises((UnsupportedError, UsageError), match=next(iter(properties))) as raised:
         ObjectStorage(properties, SYSTEM).read("s3://bucket/k")
     assert "\n" not in str(raised.value)
@@ -142,12 +142,12 @@ def test_properties_of_other_stores_are_honoured(location, properties, expected)
     assert {name: made.get(name) for name in expected} == expected
 
 
-def test_what_is_refused_for_one_kind_of_store_does_not_matter_for_another():
+def test_property_refused_for_one_store_is_ignored_for_others():
     assert config({"s3.acl": "private", "gcs.oauth2.token": "t"}, "gs://bucket/k")["bearer_token"] == "t"
     assert config({"gcs.user-project": "p", "s3.region": "eu-west-3"})["region"] == "eu-west-3"
 
 
-def test_a_catalog_that_signs_and_gives_keys_is_taken_by_its_keys():
+def test_signing_catalog_with_keys_is_used_by_its_keys():
     keys = {"s3.access-key-id": "a", "s3.secret-access-key": "b"}
     assert keys_of({**keys, "s3.remote-signing-enabled": "true", "s3.signer": "X"})["access_key_id"] == "a"
 
@@ -158,7 +158,7 @@ def test_a_name_that_no_bucket_can_have_is_refused(location):
         ObjectStorage({}, SYSTEM).read(location)
 
 
-def test_properties_that_the_client_does_not_take_are_told_without_their_values():
+def test_rejected_properties_are_reported_without_values():
     properties = {"adls.account-name": "acc", "adls.account-key": "no base64 key!"}
     with pytest.raises(UsageError, match="cannot reach container 'files': its properties are not accepted") as raised:
         ObjectStorage(properties, SYSTEM).read("abfs://files/k")
@@ -258,7 +258,7 @@ def opened(location):
 @pytest.mark.slow
 @cases(200)
 @given(locations((S3, GCS, AZURE)), locations((S3, GCS, AZURE)))
-def test_spellings_that_open_one_object_and_no_others_have_one_canonical_form(one, other):
+def test_canonical_form_is_shared_by_spellings_of_one_object(one, other):
     assert (opened(one) == opened(other)) == (canonical(one) == canonical(other))
 
 
@@ -337,14 +337,14 @@ def test_each_spelling_of_a_store_is_told_and_stands_for_it(location):
     assert canonical(canonical(location)) == canonical(location)
 
 
-def test_every_scheme_has_a_backend_and_spellings_of_one_kind_share_it():
+def test_every_scheme_has_backend_shared_within_kind():
     storage = open_storage({}, SYSTEM)
     for kind, schemes in SCHEMES.items():
         assert len({id(storage.at(f"{scheme}://c@a/k" if kind != "file" else "/k")) for scheme in schemes}) == 1
     assert STORES_OF_KEYS.issubset(SCHEMES)
 
 
-def test_a_token_that_is_told_for_a_host_is_used_for_each_of_its_spellings():
+def test_token_for_host_applies_to_all_its_spellings():
     properties = {"adls.sas-token.acct.dfs.core.windows.net": "sig=x"}
     for location in (
         "wasbs://c@acct.blob.core.windows.net/k",

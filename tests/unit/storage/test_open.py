@@ -28,7 +28,7 @@ def test_a_scheme_that_is_not_served_is_named():
         open_storage({}).read("ftp://b/k")
 
 
-def test_deleting_in_a_store_that_is_not_served_fails_for_that_key_only(tmp_path):
+def test_delete_in_unsupported_store_fails_for_that_key_only(tmp_path):
     storage = open_storage({})
     storage.create(f"{tmp_path}/a", b"")
     outcomes = storage.delete_many(["ftp://b/k", f"{tmp_path}/a", "ftp://b/l"])
@@ -63,7 +63,7 @@ for location in ("s3a://b/k", "gs://b/k", "abfss://f@a.dfs.core.windows.net/k", 
 
 
 @pytest.mark.process
-def test_what_is_not_installed_is_named_by_the_extra_that_brings_it():
+def test_missing_client_is_named_with_its_extra():
     done = subprocess.run([sys.executable, "-c", NOT_INSTALLED], capture_output=True, text=True, check=True)
     said = "the client of this storage is not installed: icekeep[{}] brings {} (how to install it: docs/install.md)"
     brought = [("s3", "obstore"), ("gcs", "obstore"), ("azure", "obstore"), ("hdfs", "hdfs_native")]

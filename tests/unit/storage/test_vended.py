@@ -81,7 +81,7 @@ def test_vended_credentials_masked_while_held(runtime, travels):
     assert len(secrets._held) <= before + 2
 
 
-def test_what_a_process_was_handed_out_for_many_tables_does_not_pile_up(runtime, monkeypatch):
+def test_vended_credentials_of_many_tables_do_not_pile_up(runtime, monkeypatch):
     monkeypatch.setattr(vended, "_NEWEST_MAX", 3)
     monkeypatch.setattr(vended, "_newest", {})
     servers = [Server(runtime) for _ in range(5)]
@@ -102,7 +102,7 @@ def test_short_lives_are_used_for_the_most_part(runtime):
     assert server.count == 1 + 60 // 15
 
 
-def test_credentials_whose_end_is_not_told_are_renewed_when_they_are_refused(runtime):
+def test_credentials_without_expiry_are_renewed_when_refused(runtime):
     server = Server(runtime, life_ms=0)
     mine = held(server, runtime)
     runtime.pass_ms(100 * HOUR_MS)
@@ -119,7 +119,7 @@ def test_credentials_whose_end_is_not_told_are_renewed_when_they_are_refused(run
     assert tried == ["secret1", "secret2"]
 
 
-def test_what_is_refused_for_another_reason_is_not_asked_again_and_again(runtime):
+def test_other_refusals_are_not_retried_endlessly(runtime):
     server = Server(runtime)
     mine = held(server, runtime)
 

@@ -36,7 +36,7 @@ def stored(storage):
     return {file.location: storage.read(file.location) for file in storage.list("memory:/")}
 
 
-def test_files_that_are_held_are_read_from_memory_and_all_others_as_they_are(storage):
+def test_held_files_are_read_from_memory_and_others_from_store(storage):
     held = Overlay(storage)
     held.files["memory:/there"] = b"held"
     held.files["memory:/nowhere"] = b"only held"
@@ -159,7 +159,7 @@ def _stop_while_writing(storage, stop):
         stop()
 
 
-def test_once_it_is_stopped_open_streams_read_and_write_no_more_bytes():
+def test_open_streams_transfer_no_bytes_after_stop():
     """A file may be large: whoever waits for its end waits for minutes."""
     inner = MemoryStorage()
     storage, stop = stopping(inner, in_threads=True)

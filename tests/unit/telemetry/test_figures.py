@@ -63,7 +63,7 @@ def test_only_a_run_that_did_its_work_moves_the_time_of_success(exit_status, is_
     assert found["status", "x"] == 1
 
 
-def test_events_are_counted_and_steps_are_timed_also_one_that_comes_twice():
+def test_events_are_counted_and_repeated_steps_timed():
     tally = RunTally(STARTED)
     for now_ms, event in (
         (0, StepStarted("planning")),
@@ -137,7 +137,7 @@ def test_a_compaction():
     assert not {"deleted_files", "orphan_files", "expired_snapshots"} & found.keys()
 
 
-def test_deletes_that_were_converted_count_with_those_that_were_rewritten():
+def test_converted_deletes_count_with_rewritten_ones():
     conversion = ConvertEqualityDeletesResult(
         converted_equality_delete_files_count=4, added_delete_files_count=2, converted_bytes_count=10
     )

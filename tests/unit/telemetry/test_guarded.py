@@ -79,7 +79,7 @@ def test_one_that_cannot_be_made_warns_once():
     ]
 
 
-def test_two_that_hang_hold_the_end_up_for_their_patience_together_and_nothing_before(gate):
+def test_hanging_sinks_delay_end_once_and_nothing_before(gate):
     warned, heard = Heard(), Heard()
     makers = [("one", lambda: Hanging(gate)), ("good", lambda: heard), ("two", lambda: Hanging(gate))]
     began = time.monotonic()

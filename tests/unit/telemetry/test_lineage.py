@@ -123,13 +123,14 @@ def test_a_drop_is_one(tmp_path):
     assert written["facets"]["lifecycleStateChange"]["lifecycleStateChange"] == "DROP"
 
 
-def test_a_table_that_could_not_be_loaded_is_no_dataset_and_a_dry_run_is_no_run(tmp_path):
+def test_unloaded_tables_and_dry_runs_are_not_emitted(tmp_path):
+    """A table that could not be loaded is no dataset, and a dry run no run."""
     first, last = emitted(tmp_path, started(table_location=None), ended(status="failed", exit_status=1))
     assert (first["inputs"], last["inputs"], last["outputs"]) == ([], [], [])
     assert emitted(tmp_path / "no", started(only_tells=True), ended()) == []
 
 
-def test_a_part_of_maintain_has_that_as_its_parent_which_has_the_scheduler(tmp_path):
+def test_child_run_has_maintain_as_parent_and_scheduler_as_root(tmp_path):
     environ = {"OPENLINEAGE_NAMESPACE": "prod", "OPENLINEAGE_PARENT_ID": f"air/flow/dag.task/{OUTSIDE}"}
     events = emitted(
         tmp_path,
@@ -169,7 +170,7 @@ def test_a_table_is_named_by_where_it_lies(location, name):
     assert dataset_name(location) == name
 
 
-def test_a_file_of_another_user_in_this_directory_does_not_ask_for_it(tmp_path, monkeypatch):
+def test_file_of_other_user_does_not_enable_lineage(tmp_path, monkeypatch):
     (tmp_path / "openlineage.yml").write_text("transport: {type: http, url: 'https://elsewhere'}")
     assert lineage_is_asked_for({}, tmp_path)
     monkeypatch.setattr(asked, "is_own_file", lambda _: False)

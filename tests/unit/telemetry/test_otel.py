@@ -154,7 +154,7 @@ def test_the_span_of_a_scheduler_is_the_parent():
     assert format(span.parent.span_id, "016x") == "b7ad6b7169203331"
 
 
-def test_figures_are_gauges_with_the_labels_of_prometheus_and_a_dry_run_has_a_trace_alone():
+def test_figures_are_gauges_and_dry_run_has_trace_only():
     result = RewriteDataFilesResult(rewritten_data_files_count=10, rewritten_bytes_count=1000)
     spans, metrics = play((0, started(policy="nightly")), (9, ended(result=result)))
     labels = ("lake", "db", "lake.db.t", "compact", "nightly")

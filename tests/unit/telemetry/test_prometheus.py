@@ -68,7 +68,7 @@ def test_a_run_is_in_the_file_when_it_ends(tmp_path):
     assert not any(p.name.endswith(".tmp") for p in tmp_path.iterdir())
 
 
-def test_the_file_keeps_what_others_wrote_and_replaces_what_is_the_same(tmp_path):
+def test_file_keeps_series_of_others_and_replaces_own(tmp_path):
     path = tmp_path / "icekeep.prom"
     run(MetricsFile(str(path), write), 1)
     run(MetricsFile(str(path), write), 2, table="lake.db.other")
@@ -81,7 +81,7 @@ def test_the_file_keeps_what_others_wrote_and_replaces_what_is_the_same(tmp_path
     }
 
 
-def test_a_run_that_fails_keeps_the_time_of_the_last_success_and_nothing_else_of_the_earlier(tmp_path):
+def test_failed_run_keeps_only_last_success_time(tmp_path):
     path = tmp_path / "icekeep.prom"
     run(MetricsFile(str(path), write))
     run(MetricsFile(str(path), write), 2, exit_status=4, start_ms=START_MS + DAY_MS)
@@ -116,7 +116,7 @@ def test_a_file_that_is_none_of_ours_is_begun_anew(tmp_path, earlier):
     assert 'x="y"' not in text
 
 
-def test_runs_of_one_maintain_write_the_file_once_a_minute_and_at_the_end(tmp_path):
+def test_runs_of_maintain_write_file_once_a_minute_and_at_end(tmp_path):
     path, written = tmp_path / "icekeep.prom", []
     sink = MetricsFile(str(path), lambda p, text: (written.append(text), write(p, text)))
     for number in range(40):
@@ -186,7 +186,7 @@ def test_a_run_is_added_to_its_group_of_the_pushgateway():
 
 
 @pytest.mark.server
-def test_a_pushgateway_without_a_login_gets_none_and_one_that_refuses_is_an_error():
+def test_pushgateway_refusal_is_error_and_login_is_optional():
     with http_sink(400) as gateway, pytest.raises(OSError, match="400"):
         run(Pushed(gateway.url + "/", {}))
     assert "Authorization" not in gateway.requests[0].headers
@@ -211,7 +211,7 @@ def test_no_redirect_takes_the_login_to_another_server(status):
 
 
 @for_each("address", ["http://me:p/w@push", "ftp://push", "http://", "push:port"])
-def test_an_address_of_which_a_password_would_be_shown_as_the_host_is_refused_without_it(address):
+def test_address_that_would_show_password_is_refused(address):
     with pytest.raises(
         ConfigError, match=r"'metrics.pushgateway': is no address of a server; give http://HOST:PORT"
     ) as raised:

@@ -67,7 +67,7 @@ def test_secrets_are_cut_out_of_messages():
     assert described(ValueError("no client pw12 with id")) == f"no client {MASK} with id"
 
 
-def test_an_answer_that_is_not_the_protocols_is_told_in_one_line_with_its_place():
+def test_invalid_answer_is_one_line_with_its_place():
     failure = read_failure(answer_error(), "prod")
     assert isinstance(failure, UnsupportedError)
     assert failure.message == (
@@ -75,7 +75,7 @@ def test_an_answer_that_is_not_the_protocols_is_told_in_one_line_with_its_place(
     )
 
 
-def test_a_failed_read_is_unavailable_and_an_error_of_ours_stays_itself():
+def test_failed_read_is_unavailable_and_own_error_is_kept():
     ours = NotFoundError("not there")
     assert read_failure(ours, "prod") is ours
     failure = read_failure(ConnectionResetError("reset"), "prod")
@@ -139,7 +139,7 @@ BROUGHT = "icekeep[catalogs] brings it (how to install it: docs/install.md)"
         ({"type": "hive", "uri": "thrift://x:1", "hive.kerberos-authentication": "true"}, "puresasl"),
     ],
 )
-def test_without_the_module_of_a_client_one_line_says_what_to_install(properties, module):
+def test_missing_client_module_error_says_what_to_install(properties, module):
     assert opened_without(module, properties) == (
         f"UnsupportedError catalog 'prod' needs the Python module {module!r}; {REMEDIES.get(module, BROUGHT)}\n"
     )
@@ -182,7 +182,7 @@ def opened(kind, address):
 
 
 @for_each("kind", ["rest", "glue", "hive"])
-def test_a_catalog_that_never_answers_is_given_up_in_one_line_with_its_address(kind, silent):
+def test_silent_catalog_times_out_with_its_address(kind, silent):
     where, catalog = opened(kind, silent)
     with pytest.raises(UnavailableError) as caught:
         catalog.list_namespaces()
@@ -214,7 +214,7 @@ def test_several_metastores_that_do_not_answer_share_the_limit(silent):
             catalog.list_namespaces()
 
 
-def test_hdfs_that_never_answers_is_given_up_in_one_line_with_its_address(silent):
+def test_silent_hdfs_times_out_with_its_address(silent):
     storage = open_storage({**LIMIT, "ipc.client.rpc-timeout.ms": "3000"})
     for act in (storage.head, storage.read, lambda at: [*storage.list(at)]):
         with pytest.raises(UnavailableError, match=f"hdfs://{silent} did not answer within 0.2 s"):

@@ -109,7 +109,7 @@ class TestGlueCatalog(CatalogContract):
         assert entry["Parameters"]["previous_metadata_location"] == base.metadata_location
         assert [column["Name"] for column in entry["StorageDescriptor"]["Columns"]] == ["id", "name"]
 
-    def test_pyiceberg_reads_what_we_commit_and_its_commit_is_a_conflict_for_us(self, catalog, create, properties):
+    def test_pyiceberg_reads_commits_and_its_own_is_conflict(self, catalog, create, properties):
         base = catalog.swap(create(), [], set_counter(1)).table
         foreign = ForeignGlueCatalog("foreign", **{**properties, "glue.max-retries": 1}).load_table(EVENTS)
         assert foreign.properties[COUNTER] == "1"
@@ -178,7 +178,7 @@ def test_tables_of_version_3_are_committed_to_and_lose_nothing(catalog):
     assert catalog.load(EVENTS).metadata.format_version == 3
 
 
-def test_a_column_that_glue_has_no_type_for_is_described_by_its_name_in_iceberg(catalog, table):
+def test_column_without_glue_type_keeps_iceberg_type_name(catalog, table):
     path = Path(table.metadata_location.removeprefix("file://"))
     raw = json.loads(path.read_text())
     raw["schemas"][0]["fields"][1]["type"] = "variant"
@@ -204,7 +204,7 @@ def test_a_version_that_another_writer_took_is_a_conflict(catalog, table, proper
     assert catalog.load(EVENTS).metadata == winners[0].metadata
 
 
-def test_a_refused_request_whose_twin_may_land_still_keeps_its_metadata_file(catalog, table):
+def test_refused_request_with_pending_twin_keeps_metadata_file(catalog, table):
     """It was deleted, and the pointer named a file that was gone."""
     requests = []
     glue = catalog._client().glue
@@ -235,7 +235,7 @@ def test_a_conflict_with_our_own_request_is_no_conflict(catalog, table):
     assert catalog.load(EVENTS).metadata.properties[COUNTER] == "1"
 
 
-def test_a_refusal_beside_an_earlier_sending_of_the_request_deletes_nothing(catalog, table):
+def test_refusal_after_earlier_sending_deletes_nothing(catalog, table):
     """The client sends again by itself; what it sent first may land after Glue refused the second, and needs its file."""
     meanwhile(catalog, answer("ConcurrentModificationException", 1))
     outcome = catalog.swap(table, [], set_counter(1))
@@ -309,7 +309,7 @@ def test_a_change_that_is_sent_again_loses_to_another_writers(catalog, table, pr
     assert len(metadata_files(table)) == 2
 
 
-def test_what_proves_nothing_over_and_over_is_unknown_and_keeps_the_file(catalog, table):
+def test_repeated_inconclusive_errors_are_unknown_and_keep_file(catalog, table):
     events = catalog._client().glue.meta.events
 
     def fail_again(**_):
@@ -332,7 +332,7 @@ def test_what_proves_nothing_over_and_over_is_unknown_and_keeps_the_file(catalog
         ("ThrottlingException", UnavailableError),
     ],
 )
-def test_a_refusal_of_the_first_request_proves_that_nothing_landed(catalog, table, code, error):
+def test_refused_first_request_proves_nothing_landed(catalog, table, code, error):
     before = metadata_files(table)
     meanwhile(catalog, answer(code))
     with pytest.raises(error, match=rf"^catalog 'local' (refused|is not available): .*{code}.* Glue says no"):

@@ -67,7 +67,7 @@ def test_every_request_says_whose_catalog_is_meant(properties, account):
 
 
 @pytest.mark.parametrize(("given", "skips"), [({}, True), ({"glue.skip-archive": "false"}, False)])
-def test_former_versions_of_an_entry_are_kept_where_properties_say_so(properties, given, skips):
+def test_old_entry_versions_are_kept_if_properties_say_so(properties, given, skips):
     catalog = opened(properties, **given)
     catalog.create_namespace(("db",))
     table = a_table(catalog)
@@ -104,7 +104,7 @@ def test_table_properties_never_replace_the_pointer(catalog):
     assert parameters["table_type"] == "ICEBERG"
 
 
-def test_columns_are_described_with_their_ids_and_former_ones_come_last(catalog):
+def test_columns_have_ids_and_former_ones_come_last(catalog):
     columns = {
         "id": (LONG, "bigint"),
         "at": (parse_type("timestamptz"), "timestamp"),

@@ -78,7 +78,7 @@ class TestHiveCatalog(HiveCatalogContract):
         assert metastore.fail is None
         assert table.storage.head(location) is not None
 
-    def test_what_fails_before_a_registration_is_sent_proves_that_nothing_landed(self, catalog, create, metastore):
+    def test_failure_before_registration_proves_nothing_landed(self, catalog, create, metastore):
         create()
         location = catalog.drop(EVENTS)
         metastore.fail = ("lock", "before")
@@ -159,9 +159,7 @@ class TestHiveCatalog(HiveCatalogContract):
         assert [(column.name, column.type) for column in entry.sd.cols] == [("id", "bigint"), ("name", "string")]
         assert metastore.locks[EVENTS] == []
 
-    def test_pyiceberg_reads_what_we_commit_and_its_commit_is_a_conflict_for_us(
-        self, catalog, create, properties, metastore
-    ):
+    def test_pyiceberg_reads_commits_and_its_own_is_conflict(self, catalog, create, properties, metastore):
         metastore.compares = False
         base = catalog.swap(create(), [], set_counter(1)).table
         foreign = ForeignHiveCatalog("foreign", **properties).load_table(EVENTS)
@@ -236,7 +234,7 @@ def test_columns_without_hive_type_refused_early(catalog, tmp_path):
     assert not (tmp_path / "warehouse").exists()
 
 
-def test_a_table_that_an_entry_cannot_describe_is_loaded_and_not_committed_to(catalog, table):
+def test_table_that_entry_cannot_describe_is_read_only(catalog, table):
     path = Path(table.metadata_location.removeprefix("file://"))
     raw = json.loads(path.read_text())
     raw["schemas"][0]["fields"][1]["type"] = "variant"
@@ -248,7 +246,8 @@ def test_a_table_that_an_entry_cannot_describe_is_loaded_and_not_committed_to(ca
 
 
 @pytest.mark.parametrize("value", ["false", "FALSE", "no"])
-def test_a_table_whose_writers_take_no_lock_is_left_to_a_metastore_that_compares(catalog, metastore, value):
+def test_lock_free_table_needs_comparing_metastore(catalog, metastore, value):
+    """A table whose writers take no lock is committed to only where the metastore compares."""
     metadata = simple_metadata(catalog.default_location(EVENTS), **{"engine.hive.lock-enabled": value})
     table = catalog.create(EVENTS, metadata)
     metastore.compares = False
@@ -291,7 +290,7 @@ def test_an_interrupt_is_not_hidden_by_an_unlock_that_fails(catalog, table, meta
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_a_lock_that_may_have_run_out_is_asked_for_again_before_the_change(catalog, table, metastore, is_lost):
+def test_possibly_expired_lock_is_retaken_before_change(catalog, table, metastore, is_lost):
     """A metastore that stops for minutes forgets locks, and an old one does not compare either."""
     metastore.compares = False
     read = hive_client._entry_if_any
@@ -325,7 +324,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_change_whose_answer_is_lost_is_settled_by_sending_it_again(catalog, table, metastore, fault):
+def test_change_with_lost_answer_is_settled_by_resending(catalog, table, metastore, fault):
     metastore.fail = fault
     outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Committed)
@@ -333,7 +332,7 @@ def test_a_change_whose_answer_is_lost_is_settled_by_sending_it_again(catalog, t
     assert len(metadata_files(table)) == 2
 
 
-def test_a_change_that_arrives_late_is_kept_out_by_the_one_that_was_sent_again(catalog, table, metastore):
+def test_late_change_is_kept_out_by_resent_one(catalog, table, metastore):
     metastore.fail = (ALTER, "late")
     # A metastore forgets the lock of a client that it hears no more of.
     catalog.runtime.before_sleep = metastore.locks.clear
@@ -375,7 +374,7 @@ def test_a_metastore_that_does_not_compare_is_sent_nothing_again(catalog, table,
     assert metastore.calls.count(ALTER) == 1
 
 
-def test_a_metastore_that_does_not_answer_is_not_waited_for_without_end(metastore, tmp_path):
+def test_wait_for_silent_metastore_is_bounded(metastore, tmp_path):
     catalog = open_catalog("local", hive_properties(metastore, tmp_path, **{"hive.client.socket-timeout-ms": "300"}))
     catalog.create_namespace(("db",))
     table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
@@ -408,7 +407,7 @@ def overtaken(metastore, location):
     metastore.before_alter = overtake
 
 
-def test_a_writer_without_a_lock_is_seen_by_a_metastore_that_compares(catalog, table, metastore):
+def test_comparing_metastore_detects_writer_without_lock(catalog, table, metastore):
     """HIVE-26882."""
     theirs = catalog.swap(table, [], set_counter("theirs")).table
     metastore.tables[EVENTS].parameters["metadata_location"] = table.metadata_location
@@ -421,7 +420,7 @@ def test_a_writer_without_a_lock_is_seen_by_a_metastore_that_compares(catalog, t
     assert metadata_files(table) == before
 
 
-def test_a_conflict_is_unknown_where_the_other_metadata_cannot_be_read_for_ours(catalog, table, metastore):
+def test_conflict_with_unreadable_metadata_is_unknown(catalog, table, metastore):
     overtaken(metastore, "file:///theirs")
     outcome = catalog.swap(table, [], set_counter("ours"))
     assert isinstance(outcome, Unknown)
@@ -486,7 +485,7 @@ def test_threads_that_commit_at_once_lose_nothing(catalog, table):
     assert len(metadata_files(table)) == 21
 
 
-def test_a_commit_after_a_conflict_loads_the_table_under_the_lock(catalog, table, metastore):
+def test_commit_after_conflict_loads_table_under_lock(catalog, table, metastore):
     """Who waits for the lock waits for another's commit: what was loaded before is stale whenever it is granted."""
     others = open_catalog("local", catalog._properties, FakeRuntime())
 
@@ -541,7 +540,7 @@ def test_on_derby_the_lock_alone_guards_a_commit(catalog, table, metastore):
         catalog.swap(unlocked, [], set_counter(4))
 
 
-def test_a_table_without_a_lock_is_refused_on_derby_with_nothing_left(catalog, table, metastore):
+def test_table_without_lock_is_refused_on_derby(catalog, table, metastore):
     unlocked = catalog.swap(table, [], [SetProperties({"engine.hive.lock-enabled": "false"})]).table
     before = metadata_files(unlocked)
     metastore.is_derby = True
@@ -582,7 +581,7 @@ def test_landed_commit_survives_failed_unlock(catalog, table, metastore, monkeyp
     assert all(map(now.storage.head, (snapshot.manifest_list for snapshot in now.metadata.snapshots)))
 
 
-def test_a_lock_that_ran_out_while_it_was_held_is_asked_for_again(catalog, table, metastore, monkeypatch):
+def test_expired_lock_is_retaken_while_committing(catalog, table, metastore, monkeypatch):
     """As where the metastore was away for minutes, with the answer to the commit: it is sent again all the same."""
     others = open_catalog("local", catalog._properties, FakeRuntime())
 
@@ -605,7 +604,8 @@ def test_a_lock_that_ran_out_while_it_was_held_is_asked_for_again(catalog, table
     assert catalog.runtime.monotonic_ms() - began_ms < 500_000
 
 
-def test_the_lock_is_not_held_while_what_a_change_reads_is_out_of_reach(catalog, table, metastore, monkeypatch):
+def test_lock_is_released_while_inputs_are_unavailable(catalog, table, metastore, monkeypatch):
+    """Other writers go on while what a change reads is out of reach."""
     held = []
     apply = AppendFiles.apply
 
@@ -653,7 +653,7 @@ def test_a_commit_goes_on_after_the_answer_to_a_lock_was_lost(catalog, table, me
     assert metastore.locks[EVENTS] == []
 
 
-def test_a_metastore_that_does_not_tell_of_locks_is_asked_for_one_all_the_same(catalog, table, metastore):
+def test_lock_is_taken_even_if_metastore_cannot_show_locks(catalog, table, metastore):
     metastore.fail = ("lock", "before")
     with pytest.raises(UnavailableError):
         catalog.swap(table, [], set_counter(1))
@@ -661,7 +661,7 @@ def test_a_metastore_that_does_not_tell_of_locks_is_asked_for_one_all_the_same(c
     assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
 
 
-def test_a_lock_is_given_back_where_the_connection_that_took_it_cannot_be_ended(catalog, table, metastore, monkeypatch):
+def test_lock_is_released_when_closing_its_connection_fails(catalog, table, metastore, monkeypatch):
     ended = hive_client._Connection.__exit__
 
     def failing(connection, *of):
@@ -683,7 +683,7 @@ OPEN = (
 )
 
 
-def test_the_installed_pyiceberg_brings_the_classes_of_a_hive_metastore():
+def test_installed_pyiceberg_has_hive_metastore_classes():
     try:
         importlib.import_module("icekeep.catalog.clients.hive_thrift")
     except ImportError as error:

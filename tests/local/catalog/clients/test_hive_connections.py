@@ -185,7 +185,7 @@ def test_an_answer_that_is_no_thrift_looks_like_a_long_one(tmp_path, answer, use
         ({"lock-check-retries": "3", "lock-check-min-wait-time": "3.5"}, [3500, 3500, 3500]),
     ],
 )
-def test_a_lock_is_looked_at_often_for_as_long_as_pyiceberg_waits(metastore, tmp_path, waits, sleeps_ms):
+def test_lock_is_polled_often_for_as_long_as_pyiceberg_waits(metastore, tmp_path, waits, sleeps_ms):
     """Which looks at it after 2, 6 and 14 seconds; a lock that is ours keeps all others waiting until we see it."""
     properties = {k: v for k, v in hive_properties(metastore, tmp_path).items() if not k.startswith("lock-check")}
     catalog = open_catalog("local", {**properties, **waits}, FakeRuntime())

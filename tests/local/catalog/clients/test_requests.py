@@ -192,7 +192,7 @@ def base():
 
 
 @for_each(("update", "expected"), [*UPDATES.items(), *LARGE_UPDATES])
-def test_an_update_is_as_the_protocol_has_it_and_pyiceberg_reads_it(update, expected):
+def test_updates_match_protocol_and_pyiceberg_reads_them(update, expected):
     (sent,) = updates_to_json(base(), [update])
     assert lost(expected, sent) == lost(sent, expected) == []
     # PyIceberg passes over what is deprecated.
@@ -212,7 +212,7 @@ def test_what_the_protocol_has_no_update_for_is_refused():
         updates_to_json(base(), [RaiseCounters(last_column_id=7)])
 
 
-def test_updates_that_pyiceberg_does_not_know_are_as_the_protocol_has_them():
+def test_updates_unknown_to_pyiceberg_match_protocol():
     updates = [AddEncryptionKey({"key-id": "k"}), RemoveEncryptionKey("k")]
     assert updates_to_json(base(), updates) == list(KEYS.values())
 
@@ -232,13 +232,13 @@ def test_snapshots_of_version_1_have_no_sequence_number():
 
 
 @for_each(("requirement", "expected"), REQUIREMENTS)
-def test_a_requirement_is_as_the_protocol_has_it_and_pyiceberg_reads_it(requirement, expected):
+def test_requirements_match_protocol_and_pyiceberg_reads_them(requirement, expected):
     sent = requirement_to_json(requirement)
     assert sent == expected
     assert lost([sent], through_pyiceberg(requirements=[sent])["requirements"]) == []
 
 
-def test_the_updates_that_create_a_table_make_it_out_of_any_other():
+def test_creation_updates_make_table_from_any_other():
     """They are what a server applies to nothing: whatever is asked for is in them."""
     metadata = simple_metadata("file:///t", owner="me")
     start = simple_metadata("file:///other")

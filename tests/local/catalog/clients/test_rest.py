@@ -53,7 +53,7 @@ class TestRestCatalog(RestCatalogContract):
             catalog.default_location(("none", "t"))
         assert catalog.list_tables(("a", "b")) == []
 
-    def test_a_swap_whose_requirements_hold_is_applied_to_what_is_current(self, catalog, other, create):
+    def test_swap_with_met_requirements_applies_to_current_table(self, catalog, other, create):
         base = create()
         other.swap(base, [], set_counter(1))
         outcome = catalog.swap(base, [AssertTableUuid(base.metadata.table_uuid)], [*add_snapshot(7)])
@@ -78,7 +78,7 @@ class TestRestCatalog(RestCatalogContract):
         assert server.pointers == {EVENTS: location}
         assert server.faults == []
 
-    def test_the_server_says_where_a_table_lies_whose_metadata_cannot_be_read(self, catalog, create, server):
+    def test_server_describes_table_with_unreadable_metadata(self, catalog, create, server):
         table = create(**{"write.data.path": "s3://data/x"})
         described = catalog.describe(EVENTS)
         assert described == Description(
@@ -169,7 +169,7 @@ class TestRestCatalog(RestCatalogContract):
         path.write_text(json.dumps({**raw, "format-version": 3, "next-row-id": 0}))
         assert str(catalog.load(EVENTS).metadata.schema.fields[1].type) == "variant"
 
-    def test_a_table_without_a_metadata_location_is_refused_in_one_line(self, catalog, create, server):
+    def test_table_without_metadata_location_is_refused(self, catalog, create, server):
         create()
         server.answer = lambda *_: {"metadata": {}}
         with pytest.raises(
@@ -419,7 +419,7 @@ def test_a_table_whose_scans_the_server_plans_is_refused(server, table, mode):
     )
 
 
-def test_what_a_table_says_of_its_scans_goes_before_what_the_catalog_says(server, table):
+def test_scan_mode_of_table_overrides_that_of_catalog(server, table):
     server.config = {"scan-planning-mode": "server"}
     with pytest.raises(UnsupportedError, match="scan-planning-mode=server"):
         open_catalog("local", server.properties).load(EVENTS)
@@ -427,7 +427,7 @@ def test_what_a_table_says_of_its_scans_goes_before_what_the_catalog_says(server
     assert open_catalog("local", server.properties).load(EVENTS).metadata == table.metadata
 
 
-def test_a_restriction_that_comes_while_a_job_runs_ends_its_reads(server, table):
+def test_restriction_during_job_ends_its_reads(server, table):
     """New credentials come with an answer that holds for whatever is read by them."""
     server.restrictions = FILTER
     with pytest.raises(UnsupportedError, match="with restrictions only"):
@@ -470,7 +470,7 @@ def test_a_restricted_table_keeps_its_place_beside_others(server, table):
 
 
 @for_each("status", [400, 422])
-def test_a_table_of_a_version_that_the_server_does_not_show_is_unsupported(server, table, status):
+def test_unsupported_table_version_is_refused(server, table, status):
     refusal = Refusal(status, "UnsupportedTableFormatVersionException", "table is v4; load it by /v2")
     server.load_faults = [Fault(False, status, json.dumps(refusal.body))]
     with pytest.raises(

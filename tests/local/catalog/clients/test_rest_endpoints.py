@@ -95,14 +95,15 @@ def matches(asked, shape):
     return len(asked) == len(shape) and all(s.startswith("{") or s == a for a, s in zip(asked, shape, strict=True))
 
 
-def test_a_namespace_that_cannot_be_asked_for_is_found_out_about_by_what_follows(server, table):
+def test_namespace_without_endpoint_is_checked_by_listing(server, table):
+    """A server that cannot be asked for a namespace shows by the next request whether it exists."""
     catalog = asked_of(server, without("GET /v1/{prefix}/namespaces/{namespace}"))
     assert catalog.list_tables(("db",)) == [EVENTS]
     with pytest.raises(NotFoundError, match="no namespace 'none'"):
         catalog.list_tables(("none",))
 
 
-def test_jobs_whose_commits_a_server_does_not_take_say_so_before_they_work(server, table, tmp_path, capsys):
+def test_jobs_refuse_missing_commit_endpoint_before_work(server, table, tmp_path, capsys):
     table = commit(table, AppendFiles(files=files("old")), runtime=FakeRuntime()).table
     asked_of(server, without(f"POST {TABLE}"))
     conf = tmp_path / "icekeep.yaml"
@@ -221,7 +222,7 @@ def test_a_server_that_does_not_list_the_request_is_not_asked(server, catalog, e
     assert asked(server) == []
 
 
-def test_a_table_that_is_not_there_and_a_server_that_is_out_of_reach_are_told(server, catalog):
+def test_missing_table_and_unreachable_server_are_errors(server, catalog):
     with pytest.raises(NotFoundError, match=r"no table 'db\.none' in catalog 'prod'"):
         catalog.stored_policies(("db", "none"))
     server.read_fault = Fault(applied=False, status=503)
@@ -229,7 +230,7 @@ def test_a_table_that_is_not_there_and_a_server_that_is_out_of_reach_are_told(se
         catalog.stored_policies(EVENTS)
 
 
-def test_what_is_stored_lies_between_the_policy_and_the_layers_of_the_file(server, catalog):
+def test_stored_policies_rank_between_policy_and_file_layers(server, catalog):
     resolved = resolve_table(RULES, catalog, EVENTS, {"icekeep.expire_snapshots.retain_last": "4"})
     compact, expire, check = resolved.rules.jobs
     # Switched on by what the server has stored, and sized by the file's layer of the table.

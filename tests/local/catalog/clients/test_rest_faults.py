@@ -65,7 +65,7 @@ def written(table):
         Fault(False, 200, ""),
     ],
 )
-def test_what_proves_nothing_is_unknown_whether_it_was_applied_or_not(server, table, fault, applied):
+def test_inconclusive_answer_is_unknown_applied_or_not(server, table, fault, applied):
     server.faults = [fault._replace(applied=applied)]
     outcome = table.catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Unknown)
@@ -103,7 +103,7 @@ def test_a_server_that_does_not_answer_in_time_leaves_it_unknown(server, impatie
         (501, body(501), UnsupportedError),
     ],
 )
-def test_a_refusal_in_the_servers_own_words_proves_that_nothing_landed(server, table, status, text, error):
+def test_refusal_by_server_proves_nothing_landed(server, table, status, text, error):
     server.faults = [Fault(False, status, text)] * 2
     with pytest.raises(error, match=r"^catalog 'local' (refused|is not available): .") as raised:
         table.catalog.swap(table, [], set_counter(1))
@@ -111,7 +111,7 @@ def test_a_refusal_in_the_servers_own_words_proves_that_nothing_landed(server, t
     assert counter(table) is None
 
 
-def test_a_request_that_was_not_let_in_is_sent_once_more_and_no_oftener(server, table):
+def test_unauthorized_request_is_sent_once_more_only(server, table):
     server.faults = [Fault(False, 401, body(401))] * 3
     with pytest.raises(UsageError):
         table.catalog.swap(table, [], set_counter(1))
@@ -147,14 +147,14 @@ def test_a_table_that_is_gone_is_a_conflict(server, table):
     ],
     ids=["load", "find", "describe", "list_tables", "list_namespaces"],
 )
-def test_a_proxy_that_finds_no_server_does_not_say_that_there_is_no_table(server, table, ask, text):
+def test_proxy_404_is_not_taken_for_missing_table(server, table, ask, text):
     """Whoever takes it for that deletes the files of a table that is there."""
     server.read_fault = Fault(False, 404, text)
     with pytest.raises(UnavailableError, match=r"cannot be asked: HTTP 404 Not Found from http:.*; check uri, which"):
         ask(table.catalog)
 
 
-def test_a_server_that_does_not_know_its_own_top_is_not_one_without_namespaces(server, table):
+def test_unknown_root_is_not_taken_for_no_namespaces(server, table):
     server.read_fault = Fault(False, 404, body(404, "NoSuchNamespaceException"))
     with pytest.raises(
         UnavailableError, match="does not list its namespaces: NoSuchNamespaceException: the server says no"
@@ -261,14 +261,14 @@ class TestCommit:
             self.commit(table)
         assert written(table) == set()
 
-    def test_a_server_that_wants_fewer_requests_gets_the_commit_later(self, server, table):
+    def test_throttled_commit_lands_later(self, server, table):
         server.faults = [Fault(False, 429, body(429))] * 6
         runtime = FakeRuntime()
         assert commit(table, APPEND, runtime=runtime).changed
         assert (server.commits, len(runtime.sleeps_ms)) == (8, 6)
         assert len(written(table)) == 2
 
-    def test_a_commit_that_lands_after_everybody_gave_up_finds_all_its_files(self, server, impatient):
+    def test_commit_landing_after_timeout_finds_all_its_files(self, server, impatient):
         server.faults = [Fault(True, delay_ms=1400, is_late=True)]
         with pytest.raises(OutcomeUnknownError, match="nothing was deleted") as error:
             self.commit(impatient)
@@ -306,7 +306,7 @@ class TestCommit:
         # Two manifests and two lists are named; the list of the attempt that lost is gone.
         assert len(written(table)) == 4
 
-    def test_a_sequence_number_that_another_branch_took_is_a_conflict(self, server, table):
+    def test_sequence_number_taken_by_other_branch_is_conflict(self, server, table):
         """Iceberg Java up to 1.10 has no other answer to it than 400, as to a request that can never succeed."""
         first = self.commit(table, AppendFiles(files=files("old")))
         catalog = open_catalog("other", server.properties)
@@ -327,7 +327,7 @@ class TestCommit:
         assert live(after, "elsewhere") == {"old": 1, "theirs": 1}
         assert live(after) == {"old": 1, "new": 1}
 
-    def test_a_bad_request_on_a_table_that_nobody_changed_is_no_conflict(self, server, table):
+    def test_bad_request_on_unchanged_table_is_not_conflict(self, server, table):
         server.faults = [Fault(False, 400, body(400, "ValidationException"))]
         with pytest.raises(UsageError, match="the server says no"):
             self.commit(table)
@@ -366,7 +366,7 @@ class TestCommit:
         assert live(table.catalog.load(EVENTS)) == {"new": 1}
         assert len(written(table)) == 2
 
-    def test_a_table_that_was_dropped_is_not_found_and_nothing_is_left(self, server, table):
+    def test_dropped_table_is_not_found_and_leaves_nothing(self, server, table):
         server.before_commit = lambda: open_catalog("other", server.properties).drop(EVENTS)
         with pytest.raises(NotFoundError, match=r"no table 'db.events'"):
             self.commit(table)
@@ -407,7 +407,8 @@ class TestARefusedRequestWhoseTwinIsAtWorkStill:
         assert live(landed) == {"new": 1}
         assert len(written(table)) == 2
 
-    def test_it_is_refused_and_has_left_nothing_where_another_writer_was_faster(self, server, table):
+    def test_late_twin_of_commit_is_refused_after_another_landed(self, server, table):
+        """The repeat of a commit whose process stopped changes nothing once another writer has committed."""
         first = commit(table, AppendFiles(files=files("old")), runtime=FakeRuntime(1)).table
         before, undone = written(table), []
         other = AppendFiles(files=files("theirs"))

@@ -95,7 +95,7 @@ def test_without_a_lifetime_nothing_has_a_key(server, lifetime):
 
 
 @for_each("fault", [*LOST, *NOT_DONE])
-def test_a_commit_whose_answer_is_lost_is_sent_again_with_its_key(server, catalog, fault):
+def test_commit_with_lost_answer_is_resent_with_its_key(server, catalog, fault):
     server.pointers.clear()
     table = made(catalog)
     before = len(keys_of_commits(server))
@@ -137,7 +137,7 @@ def test_a_process_that_is_abandoned_sends_nothing_again(server, catalog, table,
 
 
 @for_each("later", [refusal(400), refusal(403), refusal(404), refusal(422)])
-def test_a_refusal_of_a_repeated_commit_proves_nothing_of_the_first(server, catalog, later):
+def test_refusal_of_resent_commit_proves_nothing_of_first(server, catalog, later):
     """A server may keep keys of successes alone, and the first may have succeeded without its key."""
     server.pointers.clear()
     table = made(catalog)
@@ -179,7 +179,7 @@ def test_a_repeated_request_is_let_in_with_a_new_login(server, catalog, fault):
     assert len(set(keys_of_commits(server)[-3:])) == 1
 
 
-def test_a_server_that_stays_away_is_waited_for_once_as_long_as_the_table_says(server, catalog, table, runtime):
+def test_absent_server_is_waited_for_within_table_timeout(server, catalog, table, runtime):
     """First the request is sent again, and then the table is looked at: both together take no longer."""
     server.key_lifetime = "PT2H"
     catalog = open_catalog("local", server.properties, runtime=runtime)
@@ -233,7 +233,7 @@ class TestOtherChanges:
             change(catalog)
             assert server.keys[-1] is None or server.keys.count(server.keys[-1]) <= 2, name
 
-    def test_a_server_that_keeps_no_keys_of_drops_drops_no_other_table(self, server, catalog, table, runtime, lose):
+    def test_server_without_drop_keys_drops_no_other_table(self, server, catalog, table, runtime, lose):
         server.honoured = lambda method, path: method != "DELETE"
         runtime.before_sleep = lambda: made(catalog)
         lose(True)
@@ -241,7 +241,7 @@ class TestOtherChanges:
             catalog.drop(EVENTS)
         assert catalog.load(EVENTS).metadata_location != table.metadata_location
 
-    def test_what_it_says_of_a_drop_that_it_does_not_know_proves_nothing(self, server, catalog, table, lose):
+    def test_not_found_on_resent_drop_proves_nothing(self, server, catalog, table, lose):
         server.honoured = lambda method, path: method != "DELETE"
         lose(True)
         with pytest.raises(OutcomeUnknownError, match="may or may not have happened"):
@@ -249,9 +249,7 @@ class TestOtherChanges:
         assert server.pointers == {}
 
     @for_each("number", [0, 2, 3, 4])
-    def test_what_a_server_without_its_key_says_of_it_is_not_asked_for_again(
-        self, server, catalog, runtime, lose, number
-    ):
+    def test_answer_without_its_key_is_not_asked_for_again(self, server, catalog, runtime, lose, number):
         """That the name is taken, by the first request most likely: it will say so as often as it is asked."""
         server.pointers.clear()
         server.namespaces.pop(("new",), None)

@@ -106,14 +106,14 @@ class TestClientCredentials:
             ({"header.x-who": "me"}, 2),
         ],
     )
-    def test_one_login_is_enough_where_the_server_changes_nothing_of_it(self, server, issuer, told, logins):
+    def test_one_login_is_enough_unless_server_changes_it(self, server, issuer, told, logins):
         server.config = told
         catalog = opened(server, credential=CREDENTIAL)
         assert catalog.list_namespaces() == []
         assert len(issuer.forms) == logins
         assert issuer.forms[-1]["scope"] == told.get("scope", "catalog")
 
-    def test_a_token_is_asked_for_again_where_the_connection_was_dead(self, server, issuer):
+    def test_token_request_is_repeated_on_dead_connection(self, server, issuer):
         """It was idle for most of an hour, and something on the way had forgotten it."""
         log_in, cut = issuer.log_in, ["once"]
 
@@ -126,7 +126,7 @@ class TestClientCredentials:
         assert opened(server, credential=CREDENTIAL).list_namespaces() == []
         assert len(issuer.forms) == 1
 
-    def test_a_token_that_ended_is_replaced_and_the_commit_sent_once_more(self, server, issuer):
+    def test_expired_token_is_renewed_and_commit_resent_once(self, server, issuer):
         table = a_table(opened(server, credential=CREDENTIAL))
         issuer.token = "another"
         asked = len(issuer.forms)
@@ -194,7 +194,7 @@ class TestClientCredentials:
             opened(server, credential="icekeep:wrong-secret").list_namespaces()
 
     @pytest.mark.parametrize("given", ["localhost:8181", "rest.lake/api"])
-    def test_an_address_without_http_is_an_error_of_the_configuration(self, server, given):
+    def test_address_without_http_is_config_error(self, server, given):
         """It was taken for a server out of reach, which a later run may find."""
         with pytest.raises(
             ConfigError, match=r"'catalogs\.local\.uri': is no address of a server; give http://HOST:PORT or"

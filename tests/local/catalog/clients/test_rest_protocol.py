@@ -104,7 +104,7 @@ def test_a_listing_of_namespaces_that_may_have_gaps_says_so(server, monkeypatch,
     assert caught.value.known == known
 
 
-def test_namespaces_below_one_whose_case_a_server_folds_are_listed(server, monkeypatch):
+def test_namespaces_below_case_folding_parent_are_listed(server, monkeypatch):
     answers = {"": [["Prod"]], "Prod": [["prod", "z"]]}
     listed = {"defaults": {}, "overrides": {}}
     monkeypatch.setattr(
@@ -115,7 +115,7 @@ def test_namespaces_below_one_whose_case_a_server_folds_are_listed(server, monke
     assert open_catalog("local", server.properties).list_namespaces() == [("Prod",), ("prod", "z")]
 
 
-def test_a_server_that_lists_all_levels_at_once_is_asked_about_each_once(server, monkeypatch):
+def test_namespaces_listed_all_at_once_are_asked_about_once(server, monkeypatch):
     names = [("a",), ("a", "b"), ("a", "b", "c"), ("d",)]
     monkeypatch.setattr(
         server, "answer", lambda *_: {"namespaces": [list(name) for name in names], "defaults": {}, "overrides": {}}
@@ -137,7 +137,7 @@ def test_a_page_size_that_is_no_number_is_a_configuration_error(server):
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_commit_that_is_redirected_is_unknown_and_goes_nowhere_else(server, table, status):
+def test_redirected_commit_is_unknown_and_not_followed(server, table, status):
     server.redirected = status
     asked_before = len(server.requests)
     outcome = table.catalog.swap(table, [], set_counter(1))

@@ -49,7 +49,7 @@ def table(vending):
 
 
 @pytest.mark.parametrize("travels", [False, True])
-def test_every_operation_of_a_storage_goes_on_after_its_credentials_have_ended(table, vending, travels):
+def test_every_storage_operation_survives_expired_credentials(table, vending, travels):
     base, storage = table.metadata.location, table.storage
     storage.create(f"{base}/there", b"12345")
     big = b"x" * (17 << 20)
@@ -98,7 +98,7 @@ def _write(storage, location, data):
         stream.write(data)
 
 
-def test_a_stream_goes_on_after_the_credentials_it_was_opened_with_have_ended(table, vending):
+def test_open_stream_survives_expired_credentials(table, vending):
     location = f"{table.metadata.location}/f"
     table.storage.create(location, b"ab" * (2 << 20))
     with table.storage.open(location) as stream:
@@ -113,7 +113,7 @@ def test_a_stream_goes_on_after_the_credentials_it_was_opened_with_have_ended(ta
 
 
 @pytest.mark.parametrize("offers", [False, True])
-def test_credentials_come_from_the_request_of_their_own_where_the_server_has_one(vending, offers):
+def test_credentials_come_from_own_endpoint_where_offered(vending, offers):
     vending.server.endpoints = (*ENDPOINTS, CREDENTIALS) if offers else ()
     catalog = open_catalog("vending", vending.properties)
     catalog.create_namespace(("db",))
@@ -125,7 +125,7 @@ def test_credentials_come_from_the_request_of_their_own_where_the_server_has_one
     assert vending.server.requests == [("GET", f"{path}/credentials" if offers else path)]
 
 
-def test_credentials_whose_end_is_near_are_renewed_before_they_are_refused(table, vending):
+def test_credentials_are_renewed_before_they_expire(table, vending):
     hand_out, before = vending.server.vend, len(vending.keys)
 
     def ending():
@@ -139,7 +139,7 @@ def test_credentials_whose_end_is_near_are_renewed_before_they_are_refused(table
     assert len(vending.keys) == before + 2
 
 
-def test_a_store_that_denies_for_good_is_told_and_the_server_is_asked_once(table, vending, store):
+def test_lasting_denial_is_reported_and_server_asked_once(table, vending, store):
     location = f"{table.metadata.location}/f"
     before = len(vending.keys)
     store.answer("GET", "/f", 403, "InvalidAccessKeyId", times=50)

@@ -70,7 +70,7 @@ def test_lines_that_were_taken_out_are_not_what_was_approved(path: Path) -> None
     assert world.state() == before
 
 
-def test_a_plan_that_is_edited_to_another_snapshot_expires_nothing(path: Path) -> None:
+def test_plan_edited_to_other_snapshot_expires_nothing(path: Path) -> None:
     world = World(2)
     for number in range(3):
         world.append(number)
@@ -122,7 +122,7 @@ def with_deletes_of_two_months() -> World:
     return world
 
 
-def test_delete_files_of_two_partitions_that_were_put_together_never_become_one(path: Path) -> None:
+def test_merged_deletes_of_two_partitions_are_refused(path: Path) -> None:
     world = with_deletes_of_two_months()
     write_plan(world.table, "rewrite_position_deletes", str(path), no_spark, options={"rewrite-all": "true"})
 
@@ -138,7 +138,7 @@ def test_delete_files_of_two_partitions_that_were_put_together_never_become_one(
     assert (world.state(), world.rows()) == (before, rows)
 
 
-def test_a_table_that_another_catalog_has_not_was_not_dropped_there(path: Path) -> None:
+def test_table_missing_in_other_catalog_was_not_dropped(path: Path) -> None:
     world, other = with_orphans(), World(2)
     write_plan(world.table, "drop", str(path), no_spark, purge=True)
     other.catalog.drop(EVENTS)
@@ -152,7 +152,7 @@ def test_a_table_that_another_catalog_has_not_was_not_dropped_there(path: Path) 
     assert "carried out before" in str(apply_plan(world.catalog, str(path), no_spark).applied_before)
 
 
-def test_a_plan_that_does_not_say_its_catalog_drops_no_table_that_is_gone(path: Path) -> None:
+def test_plan_without_catalog_drops_no_missing_table(path: Path) -> None:
     world = with_orphans()
     write_plan(world.table, "drop", str(path), no_spark)
     edited(path, lambda lines: [{key: one for key, one in lines[0].items() if key != "catalog"}, *lines[1:]])

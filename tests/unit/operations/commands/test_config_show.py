@@ -3,7 +3,7 @@ from icekeep.operations.configuration.file import parse_config
 from icekeep.secrets import MASK
 
 
-def test_each_property_is_shown_with_its_source_and_each_policy_with_its_jobs():
+def test_properties_show_sources_and_policies_their_jobs():
     config = parse_config(
         "catalogs: {c: {uri: u, type: sql}}\n"
         "policies: [{name: n, schedule: null, tables: [c.d.t], match: c.**, except: c.e.*, "
@@ -19,7 +19,7 @@ def test_each_property_is_shown_with_its_source_and_each_policy_with_its_jobs():
     assert [(p.tables, p.match, p.excepted) for p in shown.policies] == [(("c.d.t",), ("c.**",), ("c.e.*",))]
 
 
-def test_all_else_that_is_in_force_is_shown_with_where_it_stands_and_no_secret():
+def test_all_settings_are_shown_with_sources_and_no_secret():
     config = parse_config(
         """
 catalogs: {c: {type: sql, uri: 'sqlite:///x.db', warehouse: /data/wh}, far: {type: hive, warehouse: 's3://b/wh'}}

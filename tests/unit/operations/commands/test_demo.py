@@ -52,7 +52,7 @@ def made(directory: Path, capsys: pytest.CaptureFixture[str], *words: str) -> An
     return json.loads(capsys.readouterr().out)["result"]
 
 
-def test_each_table_is_told_with_its_score_and_the_commands_that_help(playground: DemoResult) -> None:
+def test_each_table_has_its_score_and_helpful_commands(playground: DemoResult) -> None:
     uneven, gone = playground.tables
     assert (uneven.table, gone.table) == ("demo.db.skewed", "demo.db.broken")
     ends = f"--config '{playground.directory}/icekeep.yaml'"
@@ -92,7 +92,7 @@ def small_files(maker: TableMaker) -> None:
         maker.append(orders(100 * number, 100, maker.clock.now_ms()), after_ms=3_600_000)
 
 
-def test_what_to_try_first_comes_last_and_is_undone_by_the_next_command(
+def test_command_to_try_first_is_last_and_undone_by_next(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = PlaygroundState(name="small", what="six files", make=small_files, age_ms=86_400_000)
@@ -110,12 +110,12 @@ def test_what_to_try_first_comes_last_and_is_undone_by_the_next_command(
     assert files_counts == [1, 6]
 
 
-def test_where_no_table_asks_for_a_compaction_there_is_nothing_to_try_first(playground: DemoResult) -> None:
+def test_without_table_to_compact_nothing_is_suggested(playground: DemoResult) -> None:
     assert playground.try_first == ()
     assert "try this first, and undo it" not in command.demo_shown(playground)
 
 
-def test_an_interrupt_while_tables_are_looked_at_leaves_nothing_and_says_so(
+def test_interrupted_demo_leaves_nothing_and_says_so(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "report_over", thrown(KeyboardInterrupt()))
@@ -126,7 +126,7 @@ def test_an_interrupt_while_tables_are_looked_at_leaves_nothing_and_says_so(
     assert not any(tmp_path.iterdir())
 
 
-def test_without_the_packages_of_the_page_the_tables_are_made_all_the_same(
+def test_demo_without_report_packages_still_makes_tables(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)

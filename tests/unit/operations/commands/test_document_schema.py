@@ -112,7 +112,7 @@ def test_what_commands_print_fits_the_schema(lake, words, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_plan_that_was_written_and_what_comes_of_it_fit_the_schema(lake, monkeypatch):
+def test_written_plan_and_its_result_fit_schema(lake, monkeypatch):
     monkeypatch.chdir(lake.directory)
     words = ["compact", "--table", "db.events", "--plan-out", "plan.jsonl", "--config", "icekeep.yaml"]
     status, written = document_of(*words)

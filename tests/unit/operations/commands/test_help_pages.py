@@ -98,7 +98,7 @@ def test_a_kind_of_error_comes_before_a_command_of_its_name(capsys):
         ("zzz", "there is no help on 'zzz'; `icekeep help` lists the topics"),
     ],
 )
-def test_a_topic_that_there_is_not_is_one_line_with_what_may_be_meant(topic, said, capsys):
+def test_unknown_topic_is_one_line_with_suggestion(topic, said, capsys):
     status, out, err = answered(capsys, "help", topic)
     assert (status, out, err) == (2, "", f"icekeep: {said}\n")
 

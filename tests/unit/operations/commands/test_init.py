@@ -50,7 +50,7 @@ def on_terminal(answers: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout.replace("\r\n", "\n")
 
 
-def test_flags_make_a_file_that_is_read_and_the_catalog_is_opened(
+def test_flags_make_readable_file_and_catalog_opens(
     database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--name", "prod", "--type", "sql", "--uri", database, "--warehouse", "./wh", "--property", "s3.region=010"]
@@ -77,9 +77,7 @@ def test_flags_make_a_file_that_is_read_and_the_catalog_is_opened(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["catalog.db", "conf"]
 
 
-def test_commands_to_go_on_with_name_a_file_that_would_not_be_found(
-    database: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_next_commands_name_file_in_unusual_place(database: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--type", "sql", "--uri", database, "--file", "my conf/mine.yaml"]
     status, document = inited(capsys, *words)
     assert status == 0
@@ -134,7 +132,7 @@ def test_a_secret_is_taken_from_the_environment(capsys: pytest.CaptureFixture[st
     assert "credential: me:${OTHER}\n" in written
 
 
-def test_a_catalog_out_of_reach_is_written_all_the_same_and_the_status_says_so(
+def test_unreachable_catalog_is_written_and_status_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     status, document = inited(capsys, "--type", "sql", "--uri", "postgresql://me@127.0.0.1:1/lake")
@@ -189,7 +187,7 @@ def test_every_type_that_can_be_opened_is_asked_about() -> None:
 
 
 @pytest.mark.process
-def test_on_a_terminal_it_asks_again_until_the_answer_makes_sense(database: str) -> None:
+def test_terminal_asks_again_until_answer_is_valid(database: str) -> None:
     answers = f"my lake\n\nsqlite\nsql\n\n{database}\n\ns3.secret-access-key=hunter2\ns3.region=eu-central-1\n\n"
     status, shown = on_terminal(answers, "--output", "json")
     assert status == 0, shown
@@ -215,16 +213,14 @@ def test_on_a_terminal_flags_are_not_asked_for_again(database: str) -> None:
 
 
 @pytest.mark.process
-def test_questions_that_are_not_answered_to_the_end_leave_nothing() -> None:
+def test_unfinished_questions_leave_nothing() -> None:
     status, shown = on_terminal("prod\nsql\n\x04")
     assert status == 2, shown
     assert "the questions were not answered to the end; nothing is written" in shown
     assert not Path("conf").exists()
 
 
-def test_a_table_in_the_catalog_is_found_by_the_command_that_comes_next(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_next_command_finds_table_of_new_catalog(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = Lake(tmp_path / "lake")
     words = ["--name", lake.catalog.name, "--type", "sql", "--uri", lake.properties["uri"]]
     assert inited(capsys, *words)[0] == 0

@@ -95,7 +95,7 @@ def failing_on(monkeypatch, name, failure):
     monkeypatch.setattr(job_run, "resolve", resolve)
 
 
-def test_each_table_has_a_run_of_its_own_as_by_hand_in_the_order_of_names(lake, run, capsys):
+def test_each_table_has_own_run_in_order_of_names(lake, run, capsys):
     status, document, err = run("compact", "--option", "min-input-files=2")
     assert (status, document["status"], "table" in document) == (0, "done", False)
     assert document["arguments"] == {"match": "local.db.*", "options": {"min-input-files": "2"}}
@@ -113,7 +113,7 @@ def test_each_table_has_a_run_of_its_own_as_by_hand_in_the_order_of_names(lake, 
     assert sum(line.startswith("compact local.db.a: done in ") for line in err.splitlines()) == 1
 
 
-def test_a_table_that_fails_is_told_with_its_line_and_the_others_follow(lake, run):
+def test_failed_table_is_reported_and_others_follow(lake, run):
     break_metadata(lake, "a")
     status, document, _ = run("compact")
     assert (status, document["status"], document["result"]["failed_tables_count"]) == (3, "partial", 1)
@@ -135,7 +135,7 @@ def test_a_refusal_is_told_in_the_words_of_the_command_line(lake, run, monkeypat
     assert refused["error_message"].startswith("--where is too much; run `icekeep check --table local.db.b --config ")
 
 
-def test_people_see_a_line_for_each_table_and_at_the_end_how_many(lake, capsys):
+def test_text_has_line_per_table_and_counts_at_end(lake, capsys):
     break_metadata(lake, "b")
     conf = str(lake.directory / "icekeep.yaml")
     assert cli.main(["compact", "--match", "db.*", "--config", conf]) == 3
@@ -151,7 +151,7 @@ def test_people_see_a_line_for_each_table_and_at_the_end_how_many(lake, capsys):
     assert counts == [["tables_count", "4"], ["failed_tables_count", "1"]]
 
 
-def test_a_job_that_takes_broken_tables_takes_them_here_too_and_faults_are_no_failure(lake, run):
+def test_check_takes_broken_table_and_faults_are_no_failure(lake, run):
     break_metadata(lake, "a")
     status, document, _ = run("check")
     assert (status, document["status"], document["result"]["failed_tables_count"]) == (3, "partial", 0)
@@ -168,7 +168,7 @@ def test_a_dry_run_plans_each_and_changes_nothing(lake, run, capsys):
     assert runs_of(lake, capsys) == []
 
 
-def test_an_interrupt_ends_the_table_as_by_hand_and_no_other_begins(lake, run, monkeypatch, capsys):
+def test_interrupt_ends_current_table_and_starts_no_other(lake, run, monkeypatch, capsys):
     failing_on(monkeypatch, "b", lambda: os.kill(os.getpid(), signal.SIGTERM))
     status, document, _ = run("compact")
     assert (status, document["status"]) == (143, "interrupted")
@@ -204,7 +204,7 @@ def test_an_interrupt_between_two_tables_leaves_none_unsaid(lake, run, monkeypat
     )
 
 
-def test_what_fails_as_an_interrupt_ends_it_in_doubt_is_said_and_nothing_follows(lake, run, monkeypatch):
+def test_doubtful_failure_on_interrupt_is_reported_and_last(lake, run, monkeypatch):
     def cut_off():
         try:
             os.kill(os.getpid(), signal.SIGINT)
@@ -291,7 +291,7 @@ def test_listeners_hear_of_each_run_and_of_no_other(lake, run, monkeypatch):
     assert len([one for one in heard.events if isinstance(one, RunEnded)]) == 4
 
 
-def test_estimates_learn_from_earlier_runs_as_those_of_one_table_do(lake, run, monkeypatch):
+def test_estimates_learn_from_earlier_runs_of_each_table(lake, run, monkeypatch):
     paces = []
     monkeypatch.setattr(job_run, "cpu_pace_of", lambda job, table, *_: paces.append((job, table)) or 3.0)
     _, document, _ = run("compact")

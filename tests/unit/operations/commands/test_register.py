@@ -49,7 +49,7 @@ def run(lake, capsys):
     return run_command
 
 
-def test_a_dropped_table_is_taken_back_with_all_of_its_rows_and_snapshots(lake, run):
+def test_dropped_table_is_registered_with_rows_and_snapshots(lake, run):
     table, rows = lake.load(), lake.rows()
     status, dropped = run("drop")
     assert (status, dropped["status"]) == (0, "done")
@@ -81,7 +81,8 @@ def test_a_name_that_is_taken_is_refused(lake, run):
     assert lake.load().metadata.current_snapshot_id is None
 
 
-def test_a_dropped_table_is_taken_in_under_another_name_where_the_name_is_not_its_directory(lake, run):
+def test_dropped_table_is_registered_under_another_name(lake, run):
+    """A catalog where the name is the directory refuses it."""
     rows, uuid = lake.rows(), lake.load().metadata.table_uuid
     location = run("drop")[1]["result"]["metadata_location"]
     status, document = run("register", "--metadata-location", location, table="db.renamed")
@@ -94,7 +95,7 @@ def test_a_dropped_table_is_taken_in_under_another_name_where_the_name_is_not_it
     assert multiset(lake.foreign_catalog().load_table(("db", "renamed")).scan().to_arrow()) == rows
 
 
-def test_a_metadata_file_in_a_store_of_no_known_scheme_is_refused(lake, run):
+def test_metadata_file_of_unknown_scheme_is_refused(lake, run):
     assert run("drop")[0] == 0
     for location, status, kind in (("invalid://b/v1.metadata.json", 4, "unsupported"), ("s3//b/v1", 2, "usage")):
         found, document = run("register", "--metadata-location", location)
@@ -104,7 +105,7 @@ def test_a_metadata_file_in_a_store_of_no_known_scheme_is_refused(lake, run):
 
 
 @pytest.mark.parametrize("lake", ["sql"], indirect=True)
-def test_a_location_that_ends_in_a_blank_is_another_place_than_the_one_without(lake, run):
+def test_location_with_trailing_blank_is_another_place(lake, run):
     at = f"{lake.location()} "
     blank = create_table(lake.catalog, ("db", "blank"), SCHEMA, location=at)
     append(blank, events(1, 3))
@@ -137,7 +138,7 @@ def test_a_directory_is_answered_with_its_newest_metadata_file(lake, run):
         assert document["error"]["message"].startswith(start)
 
 
-def test_what_can_be_no_metadata_file_is_a_mistake_in_the_command(run):
+def test_invalid_metadata_location_is_usage_error(run):
     status, document = run("register", "--metadata-location", "no.metadata.json", table="db.other")
     assert (status, document["error"]["kind"]) == (2, "usage")
     assert document["error"]["message"].startswith("metadata location 'no.metadata.json' is relative; give it as")
@@ -190,7 +191,7 @@ def dead_writer(table):
     return location
 
 
-def test_the_door_takes_a_table_back_and_tells_nobody_of_a_table_that_is_not_listed():
+def test_door_registers_dropped_table_without_warnings():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog), "a")
     location = icekeep.drop_table(table, None).metadata_location
@@ -199,7 +200,8 @@ def test_the_door_takes_a_table_back_and_tells_nobody_of_a_table_that_is_not_lis
     assert catalog.load(MEMORY_EVENTS).metadata == table.metadata
 
 
-def test_a_file_that_a_dead_writer_left_beside_the_committed_one_is_warned_of_whichever_is_taken():
+def test_dead_writers_file_beside_committed_one_is_warned_of():
+    """The warning comes whichever of the two is registered."""
     for is_dead in (True, False):
         catalog = MemoryCatalog()
         base = memory_table(catalog)
@@ -213,7 +215,8 @@ def test_a_file_that_a_dead_writer_left_beside_the_committed_one_is_warned_of_wh
         ]
 
 
-def test_a_file_of_which_the_next_commit_says_that_it_never_was_the_table_is_warned_of():
+def test_uncommitted_file_is_warned_of_by_next_commit():
+    """The next metadata file names what it was made from, and so what never was the table."""
     catalog = MemoryCatalog()
     base = memory_table(catalog)
     dead = dead_writer(base)
@@ -241,7 +244,7 @@ def test_a_file_from_which_a_newer_one_was_made_is_warned_of():
     ]
 
 
-def test_files_of_a_table_that_lay_there_before_are_not_warned_of():
+def test_files_of_earlier_table_are_not_warned_of():
     catalog = MemoryCatalog()
     add(memory_table(catalog), "a")
     catalog.drop(MEMORY_EVENTS)

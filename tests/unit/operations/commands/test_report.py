@@ -168,7 +168,7 @@ def test_prices_of_the_configuration_make_costs(run, conf):
     assert all(job["cost"] == job["requests_count"] for job in jobs)
 
 
-def test_a_page_goes_to_stdout_alone_and_json_with_histories_to_the_result_file(run, tmp_path):
+def test_page_goes_to_stdout_and_json_to_result_file(run, tmp_path):
     status, out, _ = run("--output", "html", "--result-file", str(tmp_path / "r.json"))
     assert status == 0
     assert out.startswith("<!doctype html>")
@@ -281,7 +281,7 @@ def test_a_page_in_a_file_needs_its_packages_too(run, tmp_path, monkeypatch):
     assert "package 'jinja2' is not installed" in err
 
 
-def test_an_earlier_report_is_compared_with_the_tables_as_they_are(run, conf, tmp_path):
+def test_earlier_report_is_compared_with_current_tables(run, conf, tmp_path):
     earlier = str(tmp_path / "earlier.json")
     assert run("--result-file", earlier)[0] == 0
     two = open_catalog("two", Lake(tmp_path / "two").properties)
@@ -302,7 +302,7 @@ def test_an_earlier_report_is_compared_with_the_tables_as_they_are(run, conf, tm
 
 
 @pytest.mark.process
-def test_no_file_of_the_current_directory_is_run_in_the_place_of_the_browser(tmp_path, monkeypatch):
+def test_browser_start_runs_no_file_of_current_directory(tmp_path, monkeypatch):
     (tmp_path / "webbrowser.py").write_text("open('ran', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BROWSER", "true")

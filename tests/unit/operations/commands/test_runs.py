@@ -136,7 +136,7 @@ def test_python_says_what_is_wrong(arguments, error):
         list_runs(**arguments)
 
 
-def test_python_lists_more_than_a_page_of_runs_where_all_are_asked_for():
+def test_python_lists_more_than_a_page_of_runs():
     own = RunRecords.at("sqlite:///wh-b.icekeep-runs.db")
     for number in range(100, 130):
         own.begin(record(number, "b"))
@@ -231,7 +231,7 @@ def test_a_place_in_which_nothing_was_written_down_yet_is_named(capsys, tmp_path
 
 @pytest.mark.server
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_server_that_does_not_answer_is_named_with_the_key_and_the_cause(capsys, host):
+def test_unreachable_records_server_is_named_with_key(capsys, host):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     configure(CONFIGURATION + f"runs: {{uri: 'postgresql://me:s3cret@{host}:{port}/x'}}\n")

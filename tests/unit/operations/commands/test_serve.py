@@ -117,7 +117,7 @@ def files_of(page: str, name: str) -> str:
     return re.findall(r'data-v="([^"]*)"', row)[2]
 
 
-def test_a_commit_shows_after_a_refresh_and_only_its_table_is_read(
+def test_commit_shows_after_refresh_and_only_its_table_is_read(
     world: World, ask: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = world.board()
@@ -200,7 +200,7 @@ def test_hostile_words_of_an_address_stay_words(world: World, ask: Callable[...,
     assert len(page.of("script")) == 1
 
 
-def test_a_table_that_cannot_be_read_shows_why_and_the_rest_goes_on(world: World, ask: Callable[..., str]) -> None:
+def test_unreadable_table_shows_why_and_rest_goes_on(world: World, ask: Callable[..., str]) -> None:
     board = world.board()
     board.refresh()
     sound = world.path_of_metadata("kept").read_bytes()
@@ -233,7 +233,7 @@ def test_a_table_that_needs_spark_is_told_as_not_read(
     assert files_of(page, "kept") == "1"
 
 
-def test_a_table_that_is_dropped_leaves_the_page_and_a_new_one_comes(world: World, ask: Callable[..., str]) -> None:
+def test_refresh_removes_dropped_table_and_adds_new_one(world: World, ask: Callable[..., str]) -> None:
     board = world.board()
     board.refresh()
     world.lake.catalog.drop(("db", "kept"))
@@ -371,7 +371,7 @@ def test_what_is_wrong_is_one_line_and_exit_status_2(
     assert said in line
 
 
-def test_a_port_that_is_taken_is_told_before_tables_are_looked_at(world: World, capsys: Any) -> None:
+def test_taken_port_is_reported_before_tables_are_read(world: World, capsys: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -418,9 +418,7 @@ def test_a_browser_is_led_by_a_file_that_nobody_else_reads(
     }
 
 
-def test_a_look_that_has_thousands_of_tables_to_ask_for_ends_with_the_server(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pending_table_reads_end_with_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The threads that ask are waited for when the process ends, with all that they still have to ask."""
     board, is_over, asked = world.board(), threading.Event(), []
     board.refresh()

@@ -29,7 +29,8 @@ def test_the_path_of_a_file_is_printed_alone_and_can_be_opened(capsys):
     assert Path(line).read_bytes() == (ROOT / "jobs" / "compact.py").read_bytes()
 
 
-def test_without_a_name_all_names_are_listed_one_a_line_and_each_can_be_asked_for(capsys):
+def test_all_names_are_listed_where_none_is_given(capsys):
+    """Each name stands on a line of its own, and can be asked for."""
     status, out, _ = asked(capsys)
     assert status == 0
     names = out.splitlines()
@@ -76,7 +77,7 @@ def test_where_the_package_is_in_a_zip_the_error_says_so(monkeypatch, tmp_path):
         path()
 
 
-def test_the_file_that_a_user_of_the_checkout_edits_is_not_shipped_and_not_in_git():
+def test_edited_configuration_is_not_shipped_and_not_in_git():
     assert not [pattern for pattern in PATTERNS if Path("conf/icekeep.yaml").match(pattern)]
     assert "/conf/icekeep.yaml" in (ROOT / ".gitignore").read_text().splitlines()
 

@@ -56,7 +56,7 @@ def test_one_that_cannot_be_read_is_named_beside_the_others(lake, run):
     assert document["result"]["tables_count"] == 1
 
 
-def test_a_pattern_chooses_tables_and_one_that_matches_none_is_an_error(run):
+def test_pattern_selects_tables_and_must_match_one(run):
     assert len(run("--match", "local.db.e*")[1]["result"]["tables"]) == 1
     status, document = run("--match", "db.x*")
     assert (status, document["error"]["kind"]) == (2, "not-found")

@@ -56,7 +56,7 @@ def test_the_sources_of_one_catalog_are_not_mixed(tmp_path):
     assert catalogs(tmp_path).get("local").properties == {"type": "sql", "uri": "from-yaml"}
 
 
-def test_spark_is_only_asked_when_the_file_does_not_know_the_name(tmp_path):
+def test_spark_is_asked_only_for_names_not_in_file(tmp_path):
     asked = Asked(SPARK)
     known = catalogs(tmp_path, spark=asked)
     known.get("local")
@@ -101,7 +101,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
     assert caught.value.exit_status == 2
 
 
-def test_where_nothing_is_configured_the_error_says_where_it_looked(tmp_path):
+def test_missing_configuration_error_lists_searched_places(tmp_path):
     without_file = Catalogs(Configuration(None, {}), dict, {}, tmp_path)
     with pytest.raises(
         NotFoundError,
@@ -128,7 +128,7 @@ def test_where_nothing_is_configured_the_error_says_where_it_looked(tmp_path):
         ("`lake.db`.t", None, ("local", "`lake.db`.t")),
     ],
 )
-def test_a_table_s_first_part_is_a_catalog_if_there_is_one_of_that_name(tmp_path, table, catalog, expected):
+def test_first_part_of_table_is_catalog_if_one_has_the_name(tmp_path, table, catalog, expected):
     found = find_table(catalogs(tmp_path), table, catalog)
     assert (found.catalog.name, found.name) == expected
     assert found.full_name == ".".join(expected)
@@ -148,12 +148,12 @@ SEVERAL = "catalogs: {demo: {type: sql}, prod: {type: sql}}"
         ("db.t", r".* prod; name the table as CATALOG\.NAMESPACE\.TABLE, or give --catalog"),
     ],
 )
-def test_where_it_is_not_clear_which_catalog_is_meant_the_error_says_what_to_write(tmp_path, table, told):
+def test_ambiguous_catalog_error_says_what_to_write(tmp_path, table, told):
     with pytest.raises(NotFoundError, match=f"^{told}$".replace("mean 'demo'?", r"mean 'demo'\?")):
         find_table(catalogs(tmp_path, yaml=SEVERAL), table)
 
 
-def test_a_first_part_that_is_nearly_a_catalog_is_told_where_nothing_is_found(tmp_path):
+def test_mistyped_catalog_is_suggested_where_nothing_is_found(tmp_path):
     known = catalogs(tmp_path)
     assert find_table(known, "lcal.db.t").doubt.endswith("; did you mean 'local'?")
     assert find_table(known, "ns.db.t").doubt == "'ns' is not configured as a catalog either"
@@ -222,7 +222,7 @@ def home(tmp_path):
     return tmp_path
 
 
-def test_the_file_of_pyiceberg_home_comes_first_then_home_then_here(home, tmp_path):
+def test_pyiceberg_home_precedes_home_and_current_directory(home, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / ".pyiceberg.yaml").write_text("catalog: {other: {uri: 'sqlite:///x'}}")
@@ -300,7 +300,7 @@ def test_a_file_of_another_shape_is_an_error_with_the_key_s_path(tmp_path):
         pyiceberg_catalogs({}, tmp_path)
 
 
-def test_a_file_of_another_user_does_not_complete_what_the_environment_says(tmp_path, monkeypatch):
+def test_file_of_other_user_does_not_extend_environment(tmp_path, monkeypatch):
     (tmp_path / ".pyiceberg.yaml").write_text("catalog: {lake: {uri: 'https://elsewhere'}}")
     environ = {"PYICEBERG_CATALOG__LAKE__TOKEN": "s3cret"}
     assert pyiceberg_catalogs(environ, tmp_path)["lake"].properties["token"] == "s3cret"

@@ -100,7 +100,7 @@ def test_what_a_shape_does_not_take_is_an_error_with_its_path(text, key_path, pr
     assert "(c.yaml, line 1)" in str(caught.value)
 
 
-def test_a_missing_key_that_was_mistyped_is_told_with_what_was_given():
+def test_mistyped_key_is_suggested_for_missing_one():
     error = document("a:\n  tpye: sql\n").mapping()["a"].missing("type")
     assert (
         str(error) == "configuration key 'a.type': is missing; there is 'tpye': did you mean 'type'? (c.yaml, line 2)"
@@ -167,7 +167,7 @@ def test_aliases_of_aliases_have_an_end(levels):
         parse_document("\n".join(lines), "f.yaml")
 
 
-def test_a_file_without_aliases_may_have_as_many_entries_as_it_has():
+def test_file_without_aliases_may_have_many_entries():
     assert len(parse_document("\n".join(f"k{n}: v" for n in range(12_000)), "f.yaml").mapping()) == 12_000
 
 

@@ -26,14 +26,14 @@ def test_catalog_properties_are_kept_verbatim_as_text():
     assert prod.sources == {key: f"icekeep.yaml, line {n}" for n, key in enumerate(prod.properties, 3)}
 
 
-def test_references_to_the_environment_are_resolved_when_the_catalog_is_opened():
+def test_environment_references_resolve_at_opening():
     prod = parse_config(ONE_CATALOG).catalogs["prod"]
     resolved = prod.resolved({"HOST": "h", "TOKEN": "a${HOST}b"})
     assert resolved["uri"] == "https://h/v1"
     assert resolved["token"] == "a${HOST}b", "a value is not searched for references again"
 
 
-def test_a_variable_that_is_not_set_is_an_error_that_names_key_and_variable():
+def test_unset_variable_error_names_key_and_variable():
     prod = parse_config(ONE_CATALOG).catalogs["prod"]
     with pytest.raises(ConfigError, match=r"'catalogs\.prod\.token': refers to environment variable 'TOKEN'") as caught:
         prod.resolved({"HOST": "s3cret"})
@@ -41,7 +41,7 @@ def test_a_variable_that_is_not_set_is_an_error_that_names_key_and_variable():
 
 
 @for_each("text", ["${", "${TOKEN", "a${b c}", "${}", "${1x}", "${env:TOKEN}"])
-def test_a_reference_that_is_none_is_refused_when_the_file_is_read(text):
+def test_malformed_reference_is_refused_at_reading(text):
     with pytest.raises(ConfigError, match=r"'catalogs\.c\.uri': holds '\$\{' that is no reference"):
         parse_config(f"catalogs: {{c: {{type: sql, uri: '{text}'}}}}")
 
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_an_error_with_the_key_s_path(text, key_path, problem):
     assert caught.value.facts["key_path"] == key_path
 
 
-def test_the_record_of_runs_is_beside_each_warehouse_unless_something_else_is_said():
+def test_run_records_are_beside_warehouse_unless_configured():
     assert parse_config("catalogs: {}").runs == RunsSettings(uri=None, is_enabled=True, table=None)
     said = parse_config("runs: {uri: 'postgresql://u:s3cret@h/d', enabled: true, table: lake.ops.runs, keep: 90d}").runs
     assert (said.uri, said.is_enabled, said.table) == ("postgresql://u:s3cret@h/d", True, "lake.ops.runs")
@@ -125,7 +125,7 @@ def test_the_configuration_that_is_shipped_works_as_it_stands():
 
 
 @pytest.mark.process
-def test_reading_a_configuration_needs_nothing_but_yaml_and_msgspec():
+def test_reading_configuration_needs_only_yaml_and_msgspec():
     code = (
         "import sys; from icekeep.operations.configuration.file import read_config; "
         f"read_config({str(ROOT / 'conf' / 'icekeep.example.yaml')!r}); print(*sys.modules, sep='\\n')"
@@ -184,7 +184,7 @@ def test_a_wrong_price_is_named(text, key_path, problem):
         "metrics: {pushgateway: 'http://${P}@h'}",
     ],
 )
-def test_a_file_that_another_user_left_in_this_directory_gets_no_variable_of_ours(text, tmp_path, monkeypatch):
+def test_file_of_other_user_gets_no_environment_variables(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf").mkdir(exist_ok=True)
     (tmp_path / CONFIG_PATH).write_text(text)
@@ -217,7 +217,7 @@ def _layout(tmp_path, monkeypatch):
     return places
 
 
-def test_the_variable_comes_before_this_directory_and_that_before_the_users_own_file(tmp_path, monkeypatch):
+def test_environment_precedes_directory_and_user_file(tmp_path, monkeypatch):
     places = _layout(tmp_path, monkeypatch)
     assert [*read_config(CONFIG_PATH).catalogs] == ["here"]
     assert [*read_config().catalogs] == ["named"]

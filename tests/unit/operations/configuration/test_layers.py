@@ -51,7 +51,7 @@ def rules(text=FILE):
     return parse_config(text, "my.yaml").rules
 
 
-def test_defaults_are_those_of_policies_and_of_jobs_that_a_policy_names():
+def test_defaults_apply_to_policies_and_their_jobs():
     sales, rest = rules().policies
     assert (sales.schedule, sales.retries, sales.pool) == ("@daily", 5, None)
     assert (rest.schedule, rest.retries, rest.pool) == (None, 0, "slow")

@@ -41,7 +41,7 @@ runs: {table: 'c.ops."runs.all"'}
     assert config.rules.layers_of("c.a.b.t") == ()
 
 
-def test_a_table_that_is_named_twice_with_other_quotes_is_refused():
+def test_table_named_twice_with_other_quotes_is_refused():
     with pytest.raises(ConfigError, match=r"'c\.db\.t' is there twice, with other quotes"):
         parse_config("tables: {c.db.t: {enabled: false}, c.db.`t`: {enabled: true}}")
     with pytest.raises(ConfigError, match=r"table 'c\.db\.t' is listed twice"):

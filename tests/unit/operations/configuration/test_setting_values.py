@@ -106,7 +106,7 @@ def test_a_setting_of_a_policy_may_be_an_age_or_a_name():
             read_setting(age, entry(wrong))
 
 
-def test_an_option_is_a_key_and_a_value_that_may_hold_an_equals_sign():
+def test_option_value_may_hold_equals_sign():
     assert parse_option(" key = a=b ") == ("key", "a=b")
     assert parse_option("key=") == ("key", "")
 

@@ -64,7 +64,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     lists: dict[str, tuple[str, ...]] = msgspec.field(default_factory=lambda: {"db.f\x9b": ("db.g\x1b[31m: gone",)})
 
 
-def test_characters_that_move_a_cursor_are_spelled_out_as_in_the_terminal() -> None:
+def test_control_characters_are_escaped_as_in_terminal() -> None:
     stream = StringIO()
     print_tables("db.h\x1b[31m", plain_values(Named()), stream)
     text, html = stream.getvalue(), html_of(Named())
@@ -102,7 +102,7 @@ def test_every_result_and_plan_of_the_door_is_shown_to_notebooks(value: type) ->
     assert issubclass(value, Rendered)
 
 
-def test_a_notebook_shows_what_the_command_line_prints_of_each_kind() -> None:
+def test_notebook_shows_same_tables_as_command_line() -> None:
     """The functions that commands name for people are those that notebooks use, for all types that the door has."""
     by_type = {}
     for one in (*JOBS.values(), *COMMANDS.values()):

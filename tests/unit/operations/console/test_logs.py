@@ -51,7 +51,7 @@ def test_log_lines_go_to_stderr_from_warnings_up(capsys):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", err.partition(" ")[0])
 
 
-def test_a_log_call_whose_values_do_not_fit_is_a_line_like_any_other(capsys):
+def test_log_call_with_wrong_values_is_still_a_line(capsys):
     configure_logs(verbose=False, log_format="json")
     # Right to the handler: pytest has one of its own, which raises.
     logs._HANDLER.handle(logging.LogRecord("a.b", logging.WARNING, __file__, 1, "%d files", ("no number",), None))
@@ -117,7 +117,7 @@ def test_each_event_is_a_line_with_its_time_and_its_weight(capsys):
     ]
 
 
-def test_a_job_says_what_it_planned_what_it_swept_and_each_attempt_to_commit(capsys):
+def test_job_logs_plan_sweep_and_commit_attempts(capsys):
     """On a real table in memory."""
     configure_logs(verbose=True)
     table = kinds(3)
@@ -137,7 +137,7 @@ def test_a_job_says_what_it_planned_what_it_swept_and_each_attempt_to_commit(cap
     assert any(line.startswith("INFO icekeep.events: ") and "committed snapshot" in line for line in lines)
 
 
-def test_who_uses_the_library_gets_records_that_say_run_table_and_job(caplog):
+def test_library_records_name_run_table_and_job(caplog):
     table = kinds(3)
     with caplog.at_level(logging.DEBUG, logger="icekeep"):
         rewrite(table)
@@ -237,7 +237,7 @@ def test_as_json_progress_is_lines_of_the_log_with_their_run(capsys):
 
 
 @pytest.mark.parametrize("make", [logged_events, lambda: logged_progress(FakeRuntime())])
-def test_lines_of_parts_of_a_run_are_of_these_and_others_of_the_whole(make, capsys):
+def test_lines_of_child_runs_bear_their_run(make, capsys):
     configure_logs(verbose=True, log_format="json")
     listener = make()
     listener.on(RunStarted(run_id="maintain-1", job="maintain", started_ms=1))
@@ -258,7 +258,7 @@ def test_lines_of_parts_of_a_run_are_of_these_and_others_of_the_whole(make, caps
     ]
 
 
-def test_an_error_is_a_line_with_its_kind_and_its_traceback_another(capsys):
+def test_json_error_and_traceback_are_separate_lines(capsys):
     configure_logs(verbose=True, log_format="json")
     try:
         raise ValueError("inside")
@@ -271,7 +271,7 @@ def test_an_error_is_a_line_with_its_kind_and_its_traceback_another(capsys):
     assert said == line("no", "error", "icekeep", facts={"kind": "safety", "exit_status": 4})
 
 
-def test_in_text_an_error_and_its_traceback_are_as_they_are_read_by_people(capsys):
+def test_text_error_and_traceback_stay_readable(capsys):
     configure_logs(verbose=True)
     say_traceback(ValueError("inside"))
     say_error("no", {"kind": "safety"})
@@ -299,7 +299,7 @@ def test_facts_that_json_has_not_become_text(capsys):
     assert found["facts"] == {"one": [1], "kind": "<class 'object'>"}
 
 
-def test_in_text_lines_of_parts_of_a_run_say_of_which_job_and_table_they_are(capsys):
+def test_text_lines_of_child_runs_name_job_and_table(capsys):
     configure_logs(verbose=True)
     listener = logged_events()
     listener.on(RunStarted(run_id="maintain-1", job="maintain", started_ms=1))

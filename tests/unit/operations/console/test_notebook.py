@@ -63,7 +63,7 @@ def test_in_a_notebook_the_cell_has_one_output_that_changes(monkeypatch: pytest.
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_stream_that_is_given_takes_the_lines_also_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_stream_takes_lines_even_in_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, stream = shell(monkeypatch, kernel=object()), io.StringIO()
     progress(stream).on(Warned("look out"))
     assert stream.getvalue() == "warning: look out\n"

@@ -105,7 +105,7 @@ def test_a_table_shows_single_values_nested_ones_and_rows():
     )
 
 
-def test_a_span_that_is_shown_in_seconds_has_no_name_that_ends_with_ms():
+def test_seconds_are_not_shown_under_names_in_ms():
     shown = tables({"elapsed_ms": 800, "estimated": {"cpu_ms": 1_500}, "runs": [{"at_ms": 0, "elapsed_ms": 2_000}]})
     assert "elapsed        0.8 s\nestimated.cpu  1.5 s\n" in shown
     assert re.search(r"^at_ms +elapsed$", shown, re.MULTILINE)
@@ -184,7 +184,7 @@ def test_a_result_file_appears_at_once_and_leaves_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_in_the_place_of_a_result_file_is_replaced_and_none_is_followed(tmp_path, monkeypatch):
+def test_result_file_replaces_link_without_following_it(tmp_path, monkeypatch):
     target, path = tmp_path / "another's", tmp_path / "result.json"
     target.write_text("precious")
     path.symlink_to(target)
@@ -226,7 +226,7 @@ def test_what_took_a_new_file_s_name_meanwhile_stays(has_links, tmp_path, monkey
         assert not [*tmp_path.glob(".*")]
 
 
-def test_a_result_file_that_cannot_be_written_is_refused_before_the_job(tmp_path):
+def test_unwritable_result_file_is_refused_before_job(tmp_path):
     require_directory(str(tmp_path / "result.json"))
     for path in (tmp_path / "nowhere" / "result.json", tmp_path):
         with pytest.raises(UsageError, match=r"cannot write result file .*: (it is|there is) .*; give a file in a dir"):

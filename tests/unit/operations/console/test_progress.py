@@ -30,7 +30,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_step_is_told_when_it_starts_every_few_seconds_and_when_it_is_over():
+def test_step_is_reported_at_start_periodically_and_at_end():
     stream, runtime = io.StringIO(), FakeRuntime()
     progress = PlainProgress(stream, runtime)
     progress.on(StepStarted("rewrite", total=1200, unit="files"))
@@ -46,7 +46,7 @@ def test_a_step_is_told_when_it_starts_every_few_seconds_and_when_it_is_over():
     ]
 
 
-def test_bytes_are_reported_with_their_rate_and_the_time_that_is_left():
+def test_bytes_are_reported_with_rate_and_time_left():
     stream, runtime = io.StringIO(), FakeRuntime()
     progress = PlainProgress(stream, runtime)
     progress.on(StepStarted("rewrite", total=100 * MIB, unit="bytes"))
@@ -205,7 +205,7 @@ def test_on_a_terminal_there_is_a_bar_and_lines_above_it(monkeypatch):
     assert shown.index("rewrite [red]") < shown.index("warning")
 
 
-def test_on_a_terminal_what_is_noted_is_whole_and_nothing_is_drawn_after_it(monkeypatch):
+def test_terminal_note_is_whole_and_nothing_drawn_after_it(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "40")
     stream, address = Terminal(), f"http://127.0.0.1:8642/?token={'x' * 43}"
@@ -248,14 +248,14 @@ LINES_OF_PARTS = [
 ]
 
 
-def test_a_part_of_a_run_has_a_line_when_it_ends_and_its_warnings():
+def test_child_run_has_line_at_end_and_its_warnings():
     stream = io.StringIO()
     with shown_progress(stream, FakeRuntime()) as listener:
         two_runs(listener)
     assert stream.getvalue().splitlines() == ["warning: tired", *LINES_OF_PARTS, "looking: done in 0.0 s"]
 
 
-def test_on_a_terminal_each_part_of_a_run_has_bars_of_its_own_and_the_same_lines(monkeypatch):
+def test_terminal_child_runs_have_own_bars_and_same_lines(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     with shown_progress(stream, FakeRuntime()) as listener:
@@ -268,7 +268,7 @@ def test_on_a_terminal_each_part_of_a_run_has_bars_of_its_own_and_the_same_lines
     assert "attempt 1" not in shown
 
 
-def test_what_people_read_of_a_part_goes_to_nobody_where_the_stream_is_gone():
+def test_child_run_progress_survives_closed_stream():
     stream = io.StringIO()
     progress = PartProgress(stream, RunStarted(run_id="x-1", job="x", table="c.d.t", parent_id="m-1", started_ms=1))
     stream.close()

@@ -30,7 +30,7 @@ def parent(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_under_spark_submit_progress_goes_to_the_stderr_of_the_process_above() -> None:
+def test_progress_goes_to_parent_stderr_under_spark_submit() -> None:
     done = parent(PYSPARK_GATEWAY_PORT="25333")
     assert (done.stdout, done.stderr) == ("result\n", "progress\n")
 

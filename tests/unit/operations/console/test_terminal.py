@@ -138,7 +138,7 @@ def test_colour_says_what_is_well_and_what_is_not(name, value, is_coloured, prin
     assert "31m" not in printed({"rows": [row]}, color="never")
 
 
-def test_in_a_pipe_no_flag_changes_anything_but_colour_that_is_asked_for():
+def test_piped_output_ignores_flags_except_forced_colour():
     plain = io.StringIO()
     print_tables("compact db.t: done", RESULT, plain)
     for look in (OutputStyle(is_wide=True), OutputStyle(columns=("bytes",)), OutputStyle(color="never")):

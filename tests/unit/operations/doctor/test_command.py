@@ -87,9 +87,7 @@ def test_for_people_each_thing_is_a_line(lake: Lake, capsys: pytest.CaptureFixtu
     assert commit.split()[:4] == ["catalog", "local", "commit", "not-tried"]
 
 
-def test_a_catalog_that_is_not_configured_is_a_finding_among_others(
-    lake: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unconfigured_catalog_is_one_finding_among_others(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     status, document = run(capsys, "--catalog", "lcoal")
     assert (status, document["status"]) == (2, "wrong")
     assert unwell(document) == [("catalogs", "configuration", "wrong"), NO_EXECUTORS]
@@ -105,7 +103,7 @@ def test_a_configuration_that_is_wrong_is_a_finding_too(tmp_path: Path, capsys: 
     assert (status, unwell(document)[0]) == (2, ("catalogs", "configuration", "wrong"))
 
 
-def test_without_any_catalog_the_configuration_is_wrong_and_the_rest_is_looked_at(
+def test_missing_catalogs_are_wrong_and_other_checks_go_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     status, document = run(capsys)
@@ -145,7 +143,7 @@ def test_what_can_be_no_namespace_is_wrong_usage(lake: Lake, capsys: pytest.Capt
     assert "--namespace is empty; give one that exists" in capsys.readouterr().err
 
 
-def test_a_look_that_nobody_has_thought_of_does_not_hide_the_others(
+def test_unexpected_error_in_check_does_not_hide_others(
     lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> Any:
@@ -224,7 +222,7 @@ def test_it_says_where_runs_are_written_down(
 
 # urllib3, which apprise imports, binds a socket to see whether there is IPv6.
 @pytest.mark.server
-def test_each_address_of_notifications_is_looked_at_and_nothing_is_sent(
+def test_notification_addresses_are_checked_and_nothing_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SLACK", "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ")

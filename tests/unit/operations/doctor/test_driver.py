@@ -197,7 +197,7 @@ def test_what_is_raised_is_a_finding(failure: Exception, status: str, message: s
     assert (finding.status, finding.message, result.status) == (status, message, whole)
 
 
-def test_what_must_be_mended_counts_more_than_what_is_out_of_reach() -> None:
+def test_wrong_finding_outranks_unreachable_one() -> None:
     notes = failing(UnavailableError("x"))
     notes.add("driver", "java", "wrong", "y")
     notes.add("driver", "python", "ok", "z")
@@ -217,9 +217,7 @@ def test_what_must_be_mended_counts_more_than_what_is_out_of_reach() -> None:
         (62_000, 2_000, 60_000),
     ],
 )
-def test_a_clock_that_was_read_between_two_readings_of_ours_may_be_right(
-    theirs_ms: int, grain_ms: int, expected: int
-) -> None:
+def test_clock_read_between_two_own_readings_may_be_right(theirs_ms: int, grain_ms: int, expected: int) -> None:
     assert ahead_ms(theirs_ms, 1_000, 2_000, grain_ms) == expected
 
 
@@ -284,7 +282,7 @@ def test_a_release_may_be_written_with_more_parts_or_fewer() -> None:
     assert not Requirement("pyarrow", (("<", "27.0"),)).allows("27")
 
 
-def test_a_problem_says_what_is_there_what_is_needed_and_what_to_do() -> None:
+def test_problem_names_found_and_needed_version_and_fix() -> None:
     always = Requirement("pyarrow", (("<", "27"), (">=", "26")))
     assert always.problem("25.0.1") == "pyarrow is 25.0.1, and icekeep needs >=26,<27; pip install 'pyarrow>=26,<27'"
     assert always.problem(None) == "pyarrow is not installed; pip install 'pyarrow>=26,<27'"

@@ -118,7 +118,7 @@ def test_memory_that_the_configuration_does_not_give_is_told() -> None:
 
 @for_each("name", ["spark.executor.cores", "spark.task.cpus"])
 @for_each("value", ["x", "", "0", "1.5"])
-def test_a_number_that_is_none_is_told_with_the_name_of_its_setting(name: str, value: str) -> None:
+def test_invalid_number_error_names_its_setting(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=rf"{name} is '{value}'; give a whole number"):
         configured_memory({"spark.master": "yarn", name: value}, 2, 13 * GIB)
 

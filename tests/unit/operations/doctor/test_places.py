@@ -84,7 +84,7 @@ def once_there(lie: Callable[..., Any]) -> Callable[..., Any]:
     return lambda inner, location: (lie if inner.head(location) else MemoryStorage.read)(inner, location)
 
 
-def test_a_store_that_is_well_has_a_line_for_each_thing_and_nothing_is_left() -> None:
+def test_healthy_store_has_line_per_check_and_nothing_left() -> None:
     storage = MemoryStorage(FakeRuntime())
     result = store_looked_at(storage)
     assert [(one.check, one.status) for one in result.findings] == [(check, "ok") for check in CHECKS]
@@ -161,7 +161,7 @@ def test_a_clock_that_is_wrong_is_told(ahead_ms: int, way: str) -> None:
     assert f"s {way} this machine's" in wrong.message
 
 
-def test_a_killed_run_leaves_only_what_is_below_its_own_directory() -> None:
+def test_killed_run_leaves_only_its_own_directory() -> None:
     """At each call once; what follows it is not carried out."""
     for operation in ("create", "read", "list", "head", "delete_many"):
         storage = HookedStorage(MemoryStorage(FakeRuntime()))
@@ -227,14 +227,14 @@ def unwell(result: DoctorResult) -> list[tuple[str, str]]:
     return [(one.check, one.status) for one in result.findings if one.status != "ok"]
 
 
-def test_a_catalog_that_is_well_has_a_line_for_each_thing_and_nothing_is_left(catalog: MemoryCatalog) -> None:
+def test_healthy_catalog_has_line_per_check_and_nothing_left(catalog: MemoryCatalog) -> None:
     result = looked_at(catalog)
     assert unwell(result) == []
     assert [one.check for one in result.findings] == ["settings", "namespaces", "tables", *STORE, *COMMITS]
     assert (catalog.storage.files, catalog.list_tables(DB)) == ({}, [])
 
 
-def test_without_a_namespace_nothing_is_committed_and_that_is_said(catalog: MemoryCatalog) -> None:
+def test_without_namespace_no_commit_is_tried(catalog: MemoryCatalog) -> None:
     result = looked_at(catalog, None)
     assert unwell(result) == [("commit", "not-tried")]
     assert "give --namespace" in result.findings[-1].message
@@ -356,7 +356,7 @@ def test_an_interrupt_in_the_middle_drops_the_table(catalog: MemoryCatalog, monk
     assert (catalog.storage.files, catalog.list_tables(DB)) == ({}, [])
 
 
-def test_where_nothing_says_where_tables_lie_the_table_s_own_place_is_looked_at(catalog: MemoryCatalog) -> None:
+def test_without_warehouse_the_location_of_a_table_is_checked(catalog: MemoryCatalog) -> None:
     warehouse, catalog.warehouse = catalog.warehouse, None
     catalog.default_location = lambda identifier: f"{warehouse}/{'/'.join(identifier)}"  # type: ignore[method-assign]
     assert unwell(looked_at(catalog, None)) == [("store", "not-tried"), ("commit", "not-tried")]
@@ -411,7 +411,7 @@ def test_a_new_sql_catalog_makes_no_database_and_no_directory(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_on_a_property_of_the_catalog_says_where_that_stands(tmp_path: Path) -> None:
+def test_catalog_property_error_says_where_it_is_set(tmp_path: Path) -> None:
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/none.db", "warehouse": f"file://{tmp_path}/wh"}
     settings = CatalogSettings("local", properties, dict.fromkeys(properties, "my.yaml, line 3"))
     notes = Notes()
@@ -432,9 +432,8 @@ def test_an_error_on_a_property_of_the_catalog_says_where_that_stands(tmp_path: 
         ("other", "catalog 'other', but of 'bar', 'baz', 'demo' and 1 more; a new catalog has none"),
     ],
 )
-def test_a_catalog_in_a_database_of_others_may_be_new_or_have_a_wrong_name(
-    tmp_path: Path, name: str, said: str
-) -> None:
+def test_catalog_without_tables_may_be_new_or_misnamed(tmp_path: Path, name: str, said: str) -> None:
+    """In a database with tables of other catalogs, an empty one may come of a mistyped name."""
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
     for known in ("demo", "bar", "baz", "foo"):
         catalog = open_catalog(known, properties)

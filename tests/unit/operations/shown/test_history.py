@@ -92,7 +92,7 @@ def test_it_fits_a_terminal_of_120_columns():
     assert 90 < max(widths) <= 120
 
 
-def test_what_could_not_be_read_is_told_and_where_all_was_read_nothing_is():
+def test_unread_files_and_notes_are_shown_only_where_any():
     spoilt = replace(ENTRY, note="its manifest list is not read: it is gone")
     shown = printed(replace(RESULT, commits=(spoilt,), not_read=("s3://b/snap-1.avro",)))
     assert re.search(r"^not_read +s3://b/snap-1.avro$", shown, re.MULTILINE)
@@ -101,7 +101,7 @@ def test_what_could_not_be_read_is_told_and_where_all_was_read_nothing_is():
 
 
 @pytest.mark.slow
-def test_the_command_tells_people_tables_and_machines_every_number(tmp_path, monkeypatch, capsys):
+def test_history_shows_tables_to_people_and_numbers_in_json(tmp_path, monkeypatch, capsys):
     for variable in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "PYICEBERG_HOME"):
         monkeypatch.delenv(variable, raising=False)
     lake = Lake(tmp_path)

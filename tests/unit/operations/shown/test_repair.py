@@ -59,7 +59,7 @@ def test_where_nothing_is_found_that_is_said():
     assert NONE_FOUND in shown(RepairPlan())
 
 
-def test_a_loss_of_which_nobody_knows_how_large_it_is_is_no_nought():
+def test_unknown_loss_is_not_shown_as_zero():
     assert "lost_records_count  not known\n" in shown(RepairPlan(mends=(mend(),), lost_records_count=None))
     assert "lost_records_count  5\n" in shown(RepairPlan(mends=(mend(),), lost_records_count=5))
 
