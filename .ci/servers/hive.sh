@@ -6,6 +6,9 @@ target=$1 hadoop=$2
 here=$(cd "$(dirname "$0")/hive" && pwd)
 command -v mvn >/dev/null || { echo "servers-env needs Maven (mvn) on the PATH"; exit 2; }
 rm -rf "$target"
+mkdir -p "$target"
+# Maven takes a relative path from the directory of the POM.
+target=$(cd "$target" && pwd)
 mvn --batch-mode --quiet --strict-checksums --file "$here/pom.xml" dependency:copy-dependencies \
 	-DexcludeTransitive=true -DoutputDirectory="$target/archives"
 (cd "$target/archives" && sha256sum --quiet --strict --check "$here/archives.sha256")
