@@ -113,8 +113,10 @@ def reaching(
     where two deletion vectors reach one data file, a delete file for one data file lies in another partition, a vector names
     no data file, or a partition spec is missing.
     """
+    # Bounds are most of what is known of a delete file: they go before anything is sorted, and copied.
+    deletes = deletes.append_column(SOLE_PATH, _sole_paths(deletes)).drop_columns(["lower_bounds", "upper_bounds"])
     ordered = in_order(deletes, ("sequence_number", "file_path"))
-    ordered = ordered.append_column(SOLE_PATH, _sole_paths(ordered))
+    del deletes
     only, is_of_positions = ordered["referenced_data_file"], pc.equal(ordered["content"], _POSITIONS)
     is_vector = pc.and_(is_of_positions, pc.equal(pc.utf8_lower(ordered["file_format"]), "puffin"))
     nameless = ordered["file_path"].filter(pc.and_(is_vector, pc.is_null(only)))

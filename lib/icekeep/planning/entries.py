@@ -5,7 +5,7 @@ number of bytes of manifests each. Storage is never listed nor asked for lengths
 evaluated on whole Arrow batches, right after decoding, so that a pruned entry never leaves this module.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import partial
@@ -29,7 +29,7 @@ from icekeep.planning.spark.workers import MANIFEST_BYTES, TaskSize, tasks_count
 from icekeep.spec.collections import balanced, packed
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestFile, Status
-from icekeep.spec.manifests.write import PartitionCodec
+from icekeep.spec.manifests.write import partition_codec
 from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import REQUESTS_AT_ONCE, Storage
 from icekeep.storage.locations import are_local
@@ -192,15 +192,39 @@ def few_entries(
     wanted: EntryFilter,
     columns: Iterable[str],
     decoder: ManifestDecoder,
+    *,
+    encoded: Collection[str] = (),
 ) -> pa.Table:
-    """The selected entries of few manifests as a table on the driver, without Spark; raises as `entries` does."""
+    """The selected entries of few manifests as a table on the driver, without Spark; raises as `entries` does.
+
+    Columns that are `encoded` come as dictionaries: the path of a manifest, of each of its entries, takes as much as theirs.
+    """
     whole = DecodeTask(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=decoder
     )
-    decoded = in_threads(whole, lambda task: [*_batches(task)])
-    return pa.Table.from_batches(
-        [batch for batches in decoded for batch in batches if batch.num_rows], entries_schema(whole.columns)
-    )
+    schema = entries_schema(whole.columns)
+    names = [name for name in schema.names if name in encoded]
+    for name in names:
+        place = schema.get_field_index(name)
+        schema = schema.set(place, schema.field(place).with_type(pa.dictionary(pa.int32(), schema.field(place).type)))
+
+    def read(task: DecodeTask) -> list[pa.RecordBatch]:
+        batches = (batch for batch in _batches(task) if batch.num_rows)
+        if not names:
+            return [*batches]
+        return [
+            pa.RecordBatch.from_arrays(
+                [
+                    c.dictionary_encode() if name in names else c
+                    for name, c in zip(schema.names, batch.columns, strict=True)
+                ],
+                schema=schema,
+            )
+            for batch in batches
+        ]
+
+    decoded = in_threads(whole, read)
+    return pa.Table.from_batches([batch for batches in decoded for batch in batches], schema).unify_dictionaries()
 
 
 def folded(
@@ -290,7 +314,7 @@ def decode(task: DecodeTask) -> Iterator[DecodedEntries]:
 def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> Iterator[DecodedEntries]:
     """As `decode`, for manifests of one spec and content."""
     wanted, spec = task.wanted, task.wanted.specs[spec_id]
-    schema, codec = entries_schema(task.columns), PartitionCodec(spec.partition)
+    schema, codec = entries_schema(task.columns), partition_codec(spec.partition)
     remembered = task.storage if isinstance(task.storage, RememberedStorage) else None
     read = read_manifests if remembered is None else partial(read_through, remembered)
     slow_manifests: list[str] = []
@@ -318,8 +342,13 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
         for name in schema.names:
             if name == "spec_id":
                 arrays.append(pa.repeat(pa.scalar(spec_id, pa.int32()), steps.by_metrics_count))
+            elif name == "partition":
+                arrays.append(partition_keys(rows[name], codec))
+            elif remembered is None and rows is stored:
+                # DataFusion's arrays lie in larger buffers, which they keep: a third of the memory of a plan's paths.
+                arrays.append(pa.concat_arrays([rows[name]]))
             else:
-                arrays.append(partition_keys(rows[name], codec) if name == "partition" else rows[name])
+                arrays.append(rows[name])
         yield DecodedEntries(pa.RecordBatch.from_arrays(arrays, schema=schema), steps)
     if slow_manifests:
         nothing = pa.RecordBatch.from_pylist([], schema)

@@ -155,24 +155,28 @@ def match(
     width = len(steps) + 1
     keys = lists[listed] * width + np.searchsorted(steps, greatest[listed])
     since = np.searchsorted(steps, data.sequence_numbers)
-    found = [(rows, places[singles], places[singles] + 1)]
+    # Half the size of `Numbers`: there may be several runs for each data file.
+    own_places: Places = places[singles].astype(np.int32)
+    found: list[tuple[Places, ...]] = [(rows.astype(np.int32), own_places, own_places + 1)]
+    # The end of each list is one for all data files of a partition.
+    ends = np.searchsorted(keys, np.arange(1, whole_table + 2) * width)
     for numbers in (2 * of_row + 2, 2 * of_row + 3, np.full(len(of_row), whole_table)):
-        starts, stops = np.searchsorted(keys, numbers * width + since), np.searchsorted(keys, (numbers + 1) * width)
+        starts, stops = np.searchsorted(keys, numbers * width + since), ends[numbers]
         met = np.flatnonzero(starts < stops)
-        found.append((met, starts[met], stops[met]))
-    rows, starts, stops = (np.concatenate(some) for some in zip(*found, strict=True))
-    if int((stops - starts).sum()) > max_pairs or len(rows) > max_runs:
+        found.append((met.astype(np.int32), starts[met].astype(np.int32), stops[met].astype(np.int32)))
+    of_files, firsts, afters = (np.concatenate(some) for some in zip(*found, strict=True))
+    if int((afters - firsts).sum(dtype=np.int64)) > max_pairs or len(of_files) > max_runs:
         return None
     list_of = np.unique(lists[order], return_inverse=True)[1].astype(np.int32)
-    reached = _covered(starts, stops, count)
-    rows, starts, stops = _in_force(data, deletes, order, list_of, (rows, starts, stops))
+    reached = _covered(firsts, afters, count)
+    of_files, firsts, afters = _in_force(data, deletes, order, list_of, (of_files, firsts, afters))
     return DeleteRuns(
         ranks=order.astype(np.int32),
         lists=list_of,
         reached=reached,
-        offsets=np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(data.files)))]),
-        starts=starts.astype(np.int32),
-        stops=stops.astype(np.int32),
+        offsets=np.concatenate([[0], np.cumsum(np.bincount(of_files, minlength=len(data.files)))]),
+        starts=firsts,
+        stops=afters,
     )
 
 
@@ -253,8 +257,8 @@ def _covered(starts: NDArray[np.integer], stops: NDArray[np.integer], count: int
 
 
 def _in_force(
-    data: DataColumns, deletes: DeleteColumns, order: Numbers, lists: Places, found: tuple[Numbers, Numbers, Numbers]
-) -> tuple[Numbers, Numbers, Numbers]:
+    data: DataColumns, deletes: DeleteColumns, order: Numbers, lists: Places, found: tuple[Places, Places, Places]
+) -> tuple[Places, Places, Places]:
     """Runs by data file and start, without position deletes that a vector replaces; adjacent ones of one list are joined."""
     rows, starts, stops = found
     firsts = order[starts]

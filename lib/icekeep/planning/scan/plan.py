@@ -352,7 +352,9 @@ def few_files(
         return None
     columns = frozenset(columns)
     needed = columns | MATCHED_DATA_COLUMNS if deletes else columns
-    files = few_entries(storage, scan.data.opened, scan.wanted, needed, reading.decoder)
+    files = few_entries(
+        storage, scan.data.opened, scan.wanted, needed, reading.decoder, encoded=("manifest_path", "file_format")
+    )
     reached = None
     if deletes:
         reached = matched_on_driver(scan, files, reading.decoder, max_pairs)
@@ -366,8 +368,12 @@ def matched_on_driver(
 ) -> ReachingDeletes | None:
     """Read the scan's delete manifests, and match them to data files, which have `MATCHED_DATA_COLUMNS`, by `reaching`."""
     table, wanted = scan.table, EntryFilter(specs=scan.deletes.specs)
-    delete_files = few_entries(table.storage, scan.deletes.opened, wanted, MATCHED_COLUMNS, decoder)
-    return reaching(files, delete_files, table.metadata.specs_by_id, max_pairs)
+    return reaching(
+        files,
+        few_entries(table.storage, scan.deletes.opened, wanted, MATCHED_COLUMNS, decoder),
+        table.metadata.specs_by_id,
+        max_pairs,
+    )
 
 
 def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":

@@ -91,10 +91,14 @@ def _record(values: Iterable[Any], writers: _Writers) -> dict[str, Any]:
     return {name: None if v is None else write(v) for (name, write), v in zip(writers, values, strict=True)}
 
 
+_ENCODED_MAX_COUNT = 50_000
+
+
 class PartitionCodec:
-    """Partition tuples of one spec as bytes, both ways: equal tuples have equal bytes."""
+    """Partition tuples of one spec as bytes, both ways: equal tuples have equal bytes. Threads may share one."""
 
     def __init__(self, partition: StructType) -> None:
+        self._encoded: dict[tuple[Any, ...], bytes] = {}
         _, self._parsed = _avro_schemas(partition, "partition")
         self._writers = _writers(partition.fields)
         self._readers = [
@@ -102,13 +106,26 @@ class PartitionCodec:
         ]
 
     def encode(self, values: tuple[Any, ...]) -> bytes:
-        # NaN has many bit patterns, which are all one partition.
-        values = tuple(math.nan if isinstance(value, float) and value != value else value for value in values)
-        return _encode(self._parsed, _record(values, self._writers))
+        if any(isinstance(value, float) for value in values):
+            # NaN has many bit patterns, which are all one partition; 0.0 and -0.0 are equal, and two.
+            values = tuple(math.nan if value != value else value for value in values)
+            return _encode(self._parsed, _record(values, self._writers))
+        found = self._encoded.get(values)
+        if found is None:
+            found = _encode(self._parsed, _record(values, self._writers))
+            if len(self._encoded) < _ENCODED_MAX_COUNT:
+                self._encoded[values] = found
+        return found
 
     def decode(self, data: bytes) -> tuple[Any, ...]:
         record = fastavro.schemaless_reader(io.BytesIO(data), self._parsed, None)
         return tuple(None if record[name] is None else read(record[name]) for name, read in self._readers)
+
+
+@lru_cache(maxsize=16)
+def partition_codec(partition: StructType) -> PartitionCodec:
+    """The codec that all readers of manifests of a spec share: a batch of entries mostly has the partitions of the one before."""
+    return PartitionCodec(partition)
 
 
 class PartitionCodecs:
