@@ -18,7 +18,7 @@ from kit.cases import for_each
 from kit.catalogs import check_race, conflicts_of, names, racing_table, start_appending
 from kit.deletes import data_files
 from kit.lake import EVENTS, Lake, events, multiset
-from kit.shell import BIN, ROOT, Finished, Operator
+from kit.shell import BIN, ROOT, Operator
 
 
 def test_jobs_by_spark_submit_and_by_themselves_keep_every_row(operator: Operator) -> None:
@@ -257,34 +257,25 @@ def test_a_purged_table_is_gone_with_its_files(operator: Operator) -> None:
     assert operator.run_here("drop", "--purge").status == 2
 
 
-def run(operator: Operator, *words: str) -> Finished:
-    """Run a command whose name may be two words."""
-    done = subprocess.run(
-        [str(BIN / "icekeep"), *words, "--conf", str(operator.conf), "--catalog", "local", "--table", "db.events"],
-        capture_output=True,
-        text=True,
-        env=operator.environment(),
-        cwd=operator.conf.parent,
-        timeout=300,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
+ON_EVENTS = ("--catalog", "local", "--table", "db.events")
 
 
 def test_a_branch_is_made_listed_and_published_from_the_shell(operator: Operator) -> None:
     table = operator.lake.filled(commits=1, files=1)
-    assert run(operator, "ref", "create-branch", "audit", "--max-ref-age", "7d").status == 0
+    assert operator.icekeep("ref", "create-branch", "audit", "--max-ref-age", "7d", *ON_EVENTS).status == 0
     append(operator.lake.load(), events(9), branch="audit")
-    listed = run(operator, "ref", "list", "--output", "json")
+    listed = operator.icekeep("ref", "list", "--output", "json", *ON_EVENTS)
     assert (listed.status, listed.err) == (0, "")
     refs = {ref["name"]: ref for ref in listed.json["result"]["refs"]}
     assert (refs["audit"]["type"], refs["audit"]["max_ref_age_ms"]) == ("branch", 604_800_000)
     rows = operator.lake.rows()
-    planned = run(operator, "ref", "fast-forward", "main", "--to", "audit", "--dry-run")
+    planned = operator.icekeep("ref", "fast-forward", "main", "--to", "audit", "--dry-run", *ON_EVENTS)
     assert (planned.status, operator.lake.rows()) == (0, rows)
-    assert run(operator, "ref", "fast-forward", "main", "--to", "audit").status == 0
+    assert operator.icekeep("ref", "fast-forward", "main", "--to", "audit", *ON_EVENTS).status == 0
     assert operator.lake.rows() == rows + multiset(events(9))
-    back = run(operator, "rollback", "--snapshot-id", str(table.metadata.current_snapshot_id), "--output", "json")
+    back = operator.icekeep(
+        "rollback", "--snapshot-id", str(table.metadata.current_snapshot_id), "--output", "json", *ON_EVENTS
+    )
     assert (back.status, back.json["status"]) == (0, "done")
     assert operator.lake.rows() == rows
 
@@ -318,7 +309,7 @@ def test_a_wrong_name_is_one_line_and_exit_status_2(with_refs: Operator, words: 
 def test_branch_is_compacted_from_shell_and_main_stays(operator: Operator) -> None:
     table = create_branch(operator.lake.filled(), "audit")
     main = table.metadata.current_snapshot_id
-    done = run(operator, "compact", "--branch", "audit", "--output", "json")
+    done = operator.icekeep("compact", "--branch", "audit", "--output", "json", *ON_EVENTS)
     assert (done.status, done.json["result"]["rewritten_data_files_count"]) == (0, 18)
     after = operator.lake.load().metadata
     assert (after.current_snapshot_id, after.refs["audit"].snapshot_id == main) == (main, False)

@@ -51,7 +51,7 @@ def rows(operator: Operator, name: str) -> Counter[str]:
     return multiset(read_table(operator.lake.catalog.load(("db", name))))
 
 
-def told(result: Any) -> dict[str, dict[str, str]]:
+def statuses(result: Any) -> dict[str, dict[str, str]]:
     return {
         one["table"].removeprefix("local.db."): {job["job"]: job["status"] for job in one["jobs"]}
         for one in result["tables"]
@@ -71,21 +71,21 @@ def test_a_catalog_of_six_tables(operator: Operator) -> None:
     before = {name: rows(operator, name) for name in files if name != "broken"}
     mine = operator.lake.catalog.find(("db", "mine"))
 
-    planned = run(operator, "maintain", "--dry-run")
+    planned = operator.icekeep("maintain", "--dry-run")
     assert planned.status == 3
     assert "switched off by table property icekeep.enabled" in planned.out
-    listed = run(operator, "maintain", "--list", "--output", "json", "--match", "db.s*").json["result"]
+    listed = operator.icekeep("maintain", "--list", "--output", "json", "--match", "db.s*").json["result"]
     assert [(one["table"], [job["job"] for job in one["jobs"]]) for one in listed["tables"]] == [
         ("local.db.sicker", [*JOBS]),
         ("local.db.sick", [*JOBS]),
     ]
     assert records(operator) == []
 
-    done = run(operator, "maintain", "--output", "json")
+    done = operator.icekeep("maintain", "--output", "json")
     assert done.status == 3, done.err
     document, result = done.json, done.json["result"]
     assert (document["status"], result["status"], result["done_jobs_count"]) == ("partial", "partial", 6)
-    assert told(result) == {
+    assert statuses(result) == {
         "sicker": dict.fromkeys(JOBS, "done"),
         "sick": dict.fromkeys(JOBS, "done"),
         "calm": dict.fromkeys(JOBS, "not_due"),
@@ -112,11 +112,11 @@ def test_a_catalog_of_six_tables(operator: Operator) -> None:
     assert {key: (one.table, one.job) for key, one in by_id.items() if one.parent_id == parent.run_id} == jobs
     assert head.summary["icekeep.run-id"] in jobs
 
-    again = run(operator, "maintain", "--output", "json")
+    again = operator.icekeep("maintain", "--output", "json")
     assert (again.status, again.json["result"]["due_jobs_count"]) == (3, 0)
     broken.unlink()
     operator.lake.catalog.drop(("db", "broken"))
-    assert run(operator, "maintain").status == 0
+    assert operator.icekeep("maintain").status == 0
 
 
 def begun(operator: Operator, count: int) -> subprocess.Popen[str]:
@@ -150,11 +150,11 @@ def test_interrupted_run_resumes_and_loses_nothing(operator: Operator, number: s
         assert process.returncode == 143, err
         result = json.loads(out)["result"]
         assert json.loads(out)["status"] == result["status"] == "interrupted"
-        by_status = Counter(status for jobs in told(result).values() for status in jobs.values())
+        by_status = Counter(status for jobs in statuses(result).values() for status in jobs.values())
         assert by_status["done"] >= 6
         assert by_status["not_begun"] >= 9
         assert by_status.total() == 18
-    again = run(operator, "maintain", "--output", "json")
+    again = operator.icekeep("maintain", "--output", "json")
     assert again.status == 0, again.out
     assert {name: rows(operator, name) for name in files} == before
     for name in files:
@@ -162,7 +162,7 @@ def test_interrupted_run_resumes_and_loses_nothing(operator: Operator, number: s
         assert (len(table.metadata.snapshots), table.current_snapshot.summary["total-data-files"]) == (1, "1"), name
     ended = Counter((one.table, one.job) for one in records(operator) if one.status == "done" and one.table)
     assert set(ended.values()) == {1}, "what had ended well was done again"
-    assert run(operator, "maintain", "--output", "json").json["result"]["due_jobs_count"] == 0
+    assert operator.icekeep("maintain", "--output", "json").json["result"]["due_jobs_count"] == 0
 
 
 SCRIPT = """
@@ -181,7 +181,7 @@ def test_tables_that_need_spark_share_one_application(operator: Operator, tmp_pa
     done = run_script(SCRIPT, tmp_path, str(operator.conf), timeout_s=900)
     assert done.status == 0, done.err[-3000:]
     assert done.err.count("starting Spark: started") == 1
-    assert told(done.json["result"]) == dict.fromkeys(files, dict.fromkeys(JOBS, "done"))
+    assert statuses(done.json["result"]) == dict.fromkeys(files, dict.fromkeys(JOBS, "done"))
     assert {name: rows(operator, name) for name in files} == before
     apps = {one.app_id for one in records(operator) if one.job == "compact"}
     assert len(apps) == 1
@@ -209,26 +209,13 @@ policies:
 """
 
 
-def policy(operator: Operator, *words: str) -> Finished:
-    done = subprocess.run(
-        [str(BIN / "icekeep"), "policy", *words, "--config", str(operator.conf)],
-        capture_output=True,
-        text=True,
-        env=operator.environment(),
-        cwd=operator.conf.parent,
-        timeout=300,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
-
-
 def test_policies_of_a_table_are_explained(operator: Operator) -> None:
     operator.lake.filled(commits=1, files=1)
     with operator.conf.open("a") as stream:
         stream.write(MATCHED_POLICIES)
-    told = policy(operator, "explain", "--table", "local.db.events", "--output", "json")
-    assert (told.status, told.err) == (0, "")
-    jobs = {job["job"]: job for job in told.json["result"]["jobs"]}
+    explained = operator.icekeep("policy", "explain", "--table", "local.db.events", "--output", "json")
+    assert (explained.status, explained.err) == (0, "")
+    jobs = {job["job"]: job for job in explained.json["result"]["jobs"]}
     assert {name: (job["policy"], job["state"]) for name, job in jobs.items()} == {
         "compact": ("nightly", "runs"),
         "expire_snapshots": ("nightly", "runs"),
@@ -243,9 +230,9 @@ def test_policies_of_a_table_are_explained(operator: Operator) -> None:
         check=False,
     )
     assert planned.returncode == 0
-    shown = policy(operator, "explain", "--table", "local.db.events")
+    shown = operator.icekeep("policy", "explain", "--table", "local.db.events")
     assert f"{operator.conf}: policies[0].jobs.expire_snapshots.older_than" in shown.out
-    checked = policy(operator, "check")
+    checked = operator.icekeep("policy", "check")
     assert (checked.status, checked.err) == (2, "")
     assert "unmatched_patterns (1)" in checked.out
     assert "local.dv.*" in checked.out
@@ -345,8 +332,8 @@ def test_cron_mails_one_line_after_failed_night_only(fleet: Operator) -> None:
     Path(urlparse(fleet.lake.catalog.load(("db", "calm")).metadata_location).path).write_text("{")
     with http_sink() as server:
         secrets.write_text(f"CHAT='{server.url.replace('http:', 'json:')}'\n")
-        told = {"notifications": [{"url": "${CHAT}"}]}
-        fleet.conf.write_text(fleet.conf.read_text() + json.dumps(told)[1:-1] + "\n")
+        chat = {"notifications": [{"url": "${CHAT}"}]}
+        fleet.conf.write_text(fleet.conf.read_text() + json.dumps(chat)[1:-1] + "\n")
         bad = in_cron(fleet, command, variables)
     assert bad.stdout == f"icekeep maintain: exit status 3, see {log}\n"
     [message] = [json.loads(one.body) for one in server.requests]
@@ -411,25 +398,12 @@ def test_invalid_utf_8_does_not_end_orchestrator_run(tmp_path: Path, monkeypatch
     assert lines == ["a \ufffd", "b"]
 
 
-def run(operator: Operator, *words: str, **environment: str) -> Finished:
-    done = subprocess.run(
-        [str(BIN / "icekeep"), *words, "--config", str(operator.conf)],
-        capture_output=True,
-        text=True,
-        env={**operator.environment(), **environment},
-        cwd=operator.conf.parent,
-        timeout=300,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
-
-
 def lines_of(done: Finished) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.err.splitlines()]
 
 
 def test_with_spark_every_line_on_stderr_is_an_object(operator: Operator) -> None:
-    done = run(operator, "doctor", "--executors", "--output", "json", "--log-format", "json")
+    done = operator.icekeep("doctor", "--executors", "--output", "json", "--log-format", "json")
     run_id = done.json["run_id"]
     lines = lines_of(done)
     assert {"time", "level", "run", "table", "job", "step", "message", "logger"} == set.intersection(*map(set, lines))
@@ -444,8 +418,7 @@ def test_a_real_job_is_told_to_all_and_by_one_id(operator: Operator) -> None:
         table = append(table, [events(number)])
     path = operator.conf.parent / "icekeep.prom"
     with http_sink() as server:
-        done = run(
-            operator,
+        done = operator.icekeep(
             *("compact", "--table", "local.db.events", "--output", "json", "--log-format", "json", "--verbose"),
             *("--metrics-file", str(path)),
             OTEL_EXPORTER_OTLP_ENDPOINT=server.url,
@@ -469,7 +442,7 @@ def test_a_real_job_is_told_to_all_and_by_one_id(operator: Operator) -> None:
     assert written["outputFacets"]["outputStatistics"]["fileCount"] == result["result"]["added_data_files_count"]
 
 
-TOLD_POLICIES = """
+CHECKED_POLICIES = """
 policies:
   - name: nightly
     schedule: "0 2 * * *"
@@ -481,15 +454,14 @@ policies:
 
 
 def test_each_job_of_maintain_is_a_child_run(operator: Operator) -> None:
-    operator.conf.write_text(operator.conf.read_text() + TOLD_POLICIES)
+    operator.conf.write_text(operator.conf.read_text() + CHECKED_POLICIES)
     for name in ("one", "two"):
         table = create_table(operator.lake.catalog, ("db", name), SCHEMA)
         for number in range(6):
             table = append(table, [events(number)])
     path = operator.conf.parent / "icekeep.prom"
     with http_sink() as server:
-        done = run(
-            operator,
+        done = operator.icekeep(
             *("maintain", "--output", "json", "--log-format", "json", "--metrics-file", str(path)),
             OPENLINEAGE_URL=server.url,
         )
@@ -500,13 +472,13 @@ def test_each_job_of_maintain_is_a_child_run(operator: Operator) -> None:
     lines = lines_of(done)
     assert {one["run"]: one["table"] for one in lines if one["run"] != parent_id} == jobs
     assert any(one["run"] == parent_id and one["step"] == "looking at tables" for one in lines)
-    told = [json.loads(one.body) for one in server.requests]
-    parents = {event["run"]["runId"]: event["run"]["facets"].get("parent") for event in told}
+    events_sent = [json.loads(one.body) for one in server.requests]
+    parents = {event["run"]["runId"]: event["run"]["facets"].get("parent") for event in events_sent}
     whole = parent_id.removeprefix("maintain-")
     assert parents.pop(whole) is None
     assert {one["run"]["runId"] for one in parents.values()} == {whole}
     assert parents.keys() == {job[-36:] for job in jobs}
-    assert sum(event["eventType"] == "COMPLETE" for event in told) == 5
+    assert sum(event["eventType"] == "COMPLETE" for event in events_sent) == 5
     ended = [line for line in path.read_text().splitlines() if line.startswith("icekeep_run_exit_status{")]
     assert len(ended) == 5
     assert sum('policy="nightly"' in line for line in ended) == 4

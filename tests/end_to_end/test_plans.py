@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,7 @@ from icekeep.tables.verbs import append, create_table
 from kit.browser import Page
 from kit.lake import SCHEMA, events, multiset
 from kit.runtime import no_spark
-from kit.shell import BIN, ROOT, Finished, Operator
-
-
-def apply(operator: Operator, path: Path, *words: str, submit: bool = False) -> Finished:
-    program = [str(BIN / "icekeep"), "apply"]
-    if submit:
-        program = [str(BIN / "spark-submit"), "--master", "local[2]", f"{ROOT}/jobs/apply.py"]
-    done = subprocess.run(
-        [*program, str(path), "--conf", str(operator.conf), *words],
-        capture_output=True,
-        text=True,
-        env=operator.environment(submit=submit),
-        cwd=operator.conf.parent,
-        timeout=300,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
+from kit.shell import Finished, Operator
 
 
 def test_a_plan_is_written_looked_at_carried_out_and_not_twice(operator: Operator, tmp_path: Path) -> None:
@@ -47,13 +30,13 @@ def test_a_plan_is_written_looked_at_carried_out_and_not_twice(operator: Operato
     assert operator.lake.load().metadata_location == table.metadata_location
     assert operator.lake.files_on_disk() - files == set()
 
-    looked = apply(operator, path, "--dry-run", "--output", "json")
+    looked = operator.icekeep("apply", str(path), "--dry-run", "--output", "json")
     assert (looked.status, looked.json["status"], looked.json["result"]["job"]) == (0, "planned", "compact")
     assert looked.json["result"]["result"]["rewritten_data_files_count"] == 6
     assert operator.lake.load().metadata_location == table.metadata_location
 
     append(operator.lake.load(), events(77))
-    done = apply(operator, path, "--output", "json")
+    done = operator.icekeep("apply", str(path), "--output", "json")
     assert (done.status, done.json["job"], done.json["result"]["plan_hash"]) == (0, "apply", told["hash"])
     assert done.json["result"]["result"]["rewritten_data_files_count"] == 6
     assert operator.lake.rows() == rows + multiset(events(77))
@@ -63,7 +46,7 @@ def test_a_plan_is_written_looked_at_carried_out_and_not_twice(operator: Operato
     assert (head.summary or {})["icekeep.run-id"] == done.json["run_id"]
 
     location = operator.lake.load().metadata_location
-    again = apply(operator, path)
+    again = operator.icekeep("apply", str(path))
     assert again.status == 0
     assert "carried out before" in again.out
     assert operator.lake.load().metadata_location == location
@@ -81,7 +64,7 @@ def test_a_plan_that_does_not_hold_or_is_none_is_one_line(operator: Operator, tm
         f"icekeep: plan '{path}' is there already; name another file, or delete it first",
     )
     compact(operator.lake.load(), no_spark, options={"rewrite-all": "true"})
-    moved = apply(operator, path)
+    moved = operator.icekeep("apply", str(path))
     assert moved.status == 4
     assert "6 files to rewrite are gone" in moved.complaint
     assert "replace at" in moved.complaint
@@ -92,7 +75,7 @@ def test_a_plan_that_does_not_hold_or_is_none_is_one_line(operator: Operator, tm
         (operator.conf, "is no plan"),
         (tmp_path / "none", "there is no plan"),
     ):
-        refused = apply(operator, file)
+        refused = operator.icekeep("apply", str(file))
         assert (refused.status, len(refused.err.strip().splitlines())) == (2, 1)
         assert said in refused.complaint
 
@@ -104,23 +87,9 @@ def test_a_plan_is_carried_out_by_spark_submit(operator: Operator, tmp_path: Pat
     words = ("--plan-out", str(path), "--option", "rewrite-all=true", "--output", "json")
     planned = operator.run("compact", *words, submit=True)
     assert planned.status == 0
-    done = apply(operator, path, "--output", "json", submit=True)
+    done = operator.icekeep("apply", str(path), "--output", "json", submit=True)
     assert (done.status, done.json["result"]["result"]["rewritten_data_files_count"]) == (0, 6), sys.stderr
     assert operator.lake.rows() == rows
-
-
-def doctor(operator: Operator, *words: str, submit: bool = False, **environment: str) -> Finished:
-    program = [str(BIN / "spark-submit"), "--master", "local[2]", f"{ROOT}/jobs/doctor.py"]
-    done = subprocess.run(
-        [*(program if submit else [str(BIN / "icekeep"), "doctor"]), "--conf", str(operator.conf), *words],
-        capture_output=True,
-        text=True,
-        env={**operator.environment(submit=submit), **environment},
-        cwd=operator.conf.parent,
-        timeout=300,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
 
 
 def unwell(done: Finished) -> dict[tuple[str, str], str]:
@@ -135,14 +104,14 @@ def unwell(done: Finished) -> dict[tuple[str, str], str]:
 
 def test_by_hand_all_but_executors_is_looked_at(operator: Operator) -> None:
     before = sorted(operator.conf.parent.rglob("*"))
-    done = doctor(operator, "--namespace", "db", "--output", "json")
+    done = operator.icekeep("doctor", "--namespace", "db", "--output", "json")
     assert unwell(done) == {("executors", "session"): "not-tried"}
     assert done.status == (0 if done.json["status"] == "ok" else 2)
     assert sorted(operator.conf.parent.rglob("*")) == before
 
 
 def test_without_java_the_rest_is_told(operator: Operator, tmp_path: Path) -> None:
-    done = doctor(operator, "--executors", "--output", "json", JAVA_HOME=str(tmp_path))
+    done = operator.icekeep("doctor", "--executors", "--output", "json", JAVA_HOME=str(tmp_path))
     assert done.status == 2
     assert unwell(done) == {
         ("driver", "java"): "wrong",
@@ -152,7 +121,7 @@ def test_without_java_the_rest_is_told(operator: Operator, tmp_path: Path) -> No
 
 
 def test_by_spark_submit_executors_are_asked(operator: Operator) -> None:
-    done = doctor(operator, "--namespace", "db", "--output", "json", submit=True)
+    done = operator.icekeep("doctor", "--namespace", "db", "--output", "json", submit=True)
     assert unwell(done) == {("driver", "java"): "not-tried"}
     found = {(one["about"], one["check"]): one["message"] for one in done.json["result"]["findings"]}
     assert "master local[2]" in found["executors", "session"]
@@ -163,7 +132,7 @@ def test_by_spark_submit_executors_are_asked(operator: Operator) -> None:
 @pytest.mark.nightly
 def test_executors_that_have_nothing_of_what_is_needed_are_told(operator: Operator) -> None:
     bare = getattr(sys, "_base_executable", sys.executable)
-    done = doctor(operator, "--output", "json", submit=True, PYSPARK_PYTHON=bare)
+    done = operator.icekeep("doctor", "--output", "json", submit=True, PYSPARK_PYTHON=bare)
     assert done.status == 2
     missing = {
         check.removeprefix("package "): status
@@ -175,19 +144,6 @@ def test_executors_that_have_nothing_of_what_is_needed_are_told(operator: Operat
 
 
 FILES = {"calm": 1, "broken": 2, "some": 5, "more": 12, "sick": 30}
-
-
-def report(operator: Operator, *words: str) -> Finished:
-    done = subprocess.run(
-        [str(BIN / "icekeep"), "report", "--config", str(operator.conf), *words],
-        capture_output=True,
-        text=True,
-        env=operator.environment(),
-        cwd=operator.conf.parent,
-        timeout=300,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
 
 
 def fill(operator: Operator) -> None:
@@ -202,23 +158,23 @@ def fill(operator: Operator) -> None:
 def test_five_tables_of_which_one_is_broken(operator: Operator) -> None:
     fill(operator)
     before = {path: os.stat(path).st_mtime_ns for path in operator.lake.files_on_disk()}
-    done = report(operator, "--output", "json", "--match", "db.*")
+    done = operator.icekeep("report", "--output", "json", "--match", "db.*")
     assert done.status == 3
     result = done.json["result"]
     assert [one["table"] for one in result["tables"]] == [f"local.db.{n}" for n in ("sick", "more", "some", "calm")]
     assert [(one["name"], one["kind"]) for one in result["not_read"]] == [("local.db.broken", "invalid-table")]
     assert {path: os.stat(path).st_mtime_ns for path in operator.lake.files_on_disk()} == before
-    shown = report(operator)
+    shown = operator.icekeep("report")
     assert shown.status == 3
     assert "local.db.broken: cannot read table metadata" in shown.out
     assert "compact, rewrite_manifests" in shown.out
-    metrics = report(operator, "--catalog", "local", "--output", "prometheus")
+    metrics = operator.icekeep("report", "--catalog", "local", "--output", "prometheus")
     assert metrics.status == 3
     assert (
         'icekeep_table_data_files{catalog="local",namespace="db",table="local.db.sick"} 30.0'
         in metrics.out.splitlines()
     )
-    page = report(operator, "--output", "html")
+    page = operator.icekeep("report", "--output", "html")
     assert page.status == 3
     assert {f"local.db.{name}" for name in FILES} <= {*re.findall(r"local\.db\.\w+", Page(page.out).text)}
     assert {path: os.stat(path).st_mtime_ns for path in operator.lake.files_on_disk()} == before
@@ -231,7 +187,7 @@ def test_the_jobs_that_it_names_make_a_table_healthy(operator: Operator) -> None
         table = append(table, [events(number)])
 
     def told() -> dict[str, object]:
-        done = report(operator, "--table", "local.db.events", "--output", "json")
+        done = operator.icekeep("report", "--table", "local.db.events", "--output", "json")
         assert done.status == 0
         [one] = done.json["result"]["tables"]
         return dict(one)

@@ -73,21 +73,32 @@ class Operator:
         kept = {k: v for k, v in os.environ.items() if k not in left_out}
         return {**kept, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
-    def command(self, job: str, *arguments: str, table: str = "db.events", submit: bool = False) -> list[str]:
-        program = (
-            [str(BIN / "spark-submit"), "--master", "local[1]", f"{ROOT}/jobs/{job}.py"]
+    def program(self, command: str, *, submit: bool = False) -> list[str]:
+        return (
+            [str(BIN / "spark-submit"), "--master", "local[1]", f"{ROOT}/jobs/{command}.py"]
             if submit
-            else [str(BIN / "icekeep"), job]
+            else [str(BIN / "icekeep"), command]
         )
-        return [*program, "--conf", str(self.conf), "--catalog", "local", "--table", table, *arguments]
+
+    def command(self, job: str, *arguments: str, table: str = "db.events", submit: bool = False) -> list[str]:
+        on = ("--conf", str(self.conf), "--catalog", "local", "--table", table)
+        return [*self.program(job, submit=submit), *on, *arguments]
 
     def run(self, job: str, *arguments: str, table: str = "db.events", submit: bool = False) -> Finished:
-        """Run a job to its end."""
+        """Run a job on a table to its end."""
+        return self._finished(self.command(job, *arguments, table=table, submit=submit), submit=submit)
+
+    def icekeep(self, command: str, *words: str, submit: bool = False, **environment: str) -> Finished:
+        """Run a command with the configuration, and nothing else, to its end."""
+        whole = [*self.program(command, submit=submit), *words, "--conf", str(self.conf)]
+        return self._finished(whole, submit=submit, **environment)
+
+    def _finished(self, command: list[str], *, submit: bool, **environment: str) -> Finished:
         done = subprocess.run(
-            self.command(job, *arguments, table=table, submit=submit),
+            command,
             capture_output=True,
             text=True,
-            env=self.environment(submit=submit),
+            env={**self.environment(submit=submit), **environment},
             cwd=self.conf.parent,
             timeout=300,
             check=False,

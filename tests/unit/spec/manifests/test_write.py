@@ -286,6 +286,9 @@ def test_different_partition_tuples_have_different_bytes():
     codec = PartitionCodec(columns(STRING, STRING))
     tuples = [("a", "b"), ("ab", ""), ("", "ab"), (None, "ab"), ("ab", None), (None, None), ("", "")]
     assert len({codec.encode(values) for values in tuples}) == len(tuples)
+    codec = PartitionCodec(columns(DOUBLE, STRING))
+    # Equal as keys of a dictionary, and two partitions.
+    assert len({codec.encode((zero, "a")) for zero in (0.0, -0.0, 0.0)}) == 2
 
 
 def test_parts_of_a_partition_that_need_a_form_of_their_own():
