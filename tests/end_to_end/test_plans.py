@@ -124,13 +124,13 @@ def test_by_spark_submit_executors_are_asked(operator: Operator) -> None:
     done = operator.icekeep("doctor", "--namespace", "db", "--output", "json", submit=True)
     assert unwell(done) == {("driver", "java"): "not-tried"}
     found = {(one["about"], one["check"]): one["message"] for one in done.json["result"]["findings"]}
-    assert "master local[2]" in found["executors", "session"]
+    assert "master local[1]" in found["executors", "session"]
     assert "(executors: 1, hosts: 1)" in found["executors", "python"]
 
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="needs a Python of the same version without our packages")
 @pytest.mark.nightly
-def test_executors_that_have_nothing_of_what_is_needed_are_told(operator: Operator) -> None:
+def test_executors_without_packages_are_reported(operator: Operator) -> None:
     bare = getattr(sys, "_base_executable", sys.executable)
     done = operator.icekeep("doctor", "--output", "json", submit=True, PYSPARK_PYTHON=bare)
     assert done.status == 2
