@@ -530,7 +530,13 @@ def batch_of_entries(
 
 
 def partition_arrow_type(partition: StructType) -> pa.StructType:
-    return pa.struct([pa.field(str(field.field_id), arrow_type(field.type)) for field in partition.fields])
+    return pa.struct([pa.field(str(field.field_id), _value_type(field)) for field in partition.fields])
+
+
+def _value_type(field: NestedField) -> pa.DataType:
+    """Decimals have the most digits that there are: `truncate` takes -99.9 to -100.0, which has one more than its type."""
+    type_ = arrow_type(field.type)
+    return pa.decimal128(38, type_.scale) if pa.types.is_decimal(type_) else type_
 
 
 def partition_array(tuples: Iterable[tuple[Any, ...]], partition: StructType) -> pa.StructArray:
@@ -603,11 +609,11 @@ def _array(values: Iterable[Any], field: NestedField) -> pa.Array:
     if name == "uuid":
         storage = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
         return pa.ExtensionArray.from_storage(pa.uuid(), storage)
-    return pa.array(values, arrow_type(field.type))
+    return pa.array(values, _value_type(field))
 
 
 def _of_stored(raw: pa.Array, field: NestedField) -> pa.Array:
-    target, kind = arrow_type(field.type), raw.type
+    target, kind = _value_type(field), raw.type
     name = field.type.name if isinstance(field.type, PrimitiveType) else ""
     is_bytes = pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)
     if raw.null_count == len(raw):

@@ -6,6 +6,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,13 @@ def numbered(entry: ManifestEntry) -> bool:
 def test_decimal_and_fixed_partitions_round_trip(data: st.DataObject):
     partition = data.draw(partition_types(decimal_types() | fixed_types()))
     entries = data.draw(st.lists(manifest_entries(partition), min_size=1, max_size=3))
+    check(*write_manifest(entries, partition), partition)
+
+
+def test_truncated_decimal_may_have_a_digit_more_than_its_type():
+    """`truncate[10]` of -9,999,999.99, a decimal(9, 2), is -10,000,000.00; Iceberg Java writes and reads it."""
+    partition = columns("decimal(9, 2)")
+    entries = [added(data_file(partition=(Decimal(text),))) for text in ("-10000000.00", "1.00")]
     check(*write_manifest(entries, partition), partition)
 
 
