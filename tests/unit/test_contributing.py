@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.catalog.open import CATALOG_TYPES
 from icekeep.maintenance.check.faults import FaultId
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
+from icekeep.settings import CATALOG_TYPES
 
 ROOT = Path(__file__).parents[2]
 LIB = ROOT / "lib" / "icekeep"
