@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from icekeep.errors import IcekeepError, NotFoundError, OptionError, OutcomeUnknownError, UsageError
+from icekeep.errors import IcekeepError, NotFoundError, OptionError, OutcomeUnknownError, UnsupportedError, UsageError
 from icekeep.maintenance.jobs import JobResult
 from icekeep.maintenance.rewrite.run import TAG_PREFIX
 from icekeep.operations.arguments import parse_command
@@ -25,7 +25,7 @@ from icekeep.operations.console.output import format_json
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import resolve
 from icekeep.runs import Run
-from icekeep.settings import BRANCH, Job
+from icekeep.settings import BRANCH, CatalogChange, Job
 from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_branch, create_tag
@@ -117,6 +117,20 @@ class JobContract:
         """Nor does it make a file and remove it again: who may only read can plan."""
         assert ran.planned.state() == ran.before.state()
         assert {*(ran.planned.storage.fired - ran.before.storage.fired)} <= READS
+
+    def test_a_catalog_that_refuses_it_is_asked_before_any_work(self) -> None:
+        """A plan shows what would be done all the same."""
+        world = self._filled()
+        world.catalog.refuses = {*CatalogChange}
+        before = world.state()
+        self.plan(world)
+        if self.job.asks is None:
+            return
+        world.storage.fired.clear()
+        with pytest.raises(UnsupportedError, match=f"^catalog 'local' does not take a {self.job.asks.value}$"):
+            self.run(world)
+        assert world.state() == before
+        assert {*world.storage.fired} <= {"read", "load"}
 
     def test_the_figures_of_a_plan_are_those_of_the_run(self, ran: "Ran", version: int) -> None:
         planned, done = figures_of(ran.plan), figures_of(ran.result)
