@@ -22,7 +22,10 @@ CATALOG_TYPES = ("sql", "jdbc", "filesystem", "hadoop", "rest", "hive", "glue")
 
 
 class SettingKind(Enum):
-    """What a setting's value is; the text is how a usage line shows it. A filter is over rows, or over manifests."""
+    """What a setting's value is; the text is how a usage line shows it. A filter is over rows, or over manifests.
+
+    A `NUMBER` of a setting whose name ends in `bytes` may also be a size, such as 10MB.
+    """
 
     TEXT = "TEXT"
     NAME = "NAME"
