@@ -10,6 +10,7 @@ it. With `--check` nothing is written, and the exit status is 1 where a page is 
     jobs, commands  all of them, each with its page
     settings        what a policy can say of each job
     owners          what a table's owner can say of it
+    operators       those of Airflow
     statuses        what exit statuses mean
 
 The stub by which editors know the operators of Airflow is made too.
@@ -26,7 +27,7 @@ import msgspec
 from markdown_tables import as_sentence, code, meanings_of, prose, table
 from result_fields import matched_block, result_block
 
-from icekeep.airflow.signatures import stub
+from icekeep.airflow.signatures import OFFERED, operator_name, stub
 from icekeep.operations.arguments import command_parser, parser_of
 from icekeep.operations.command_specs import COMMANDS, GROUP_SUMMARIES, HELP_GROUPS
 from icekeep.operations.help_texts import EXIT_STATUSES
@@ -106,6 +107,12 @@ def owners_block(_: str) -> str:
     return _settings(OWNERS_SETTINGS)
 
 
+def operators_block(_: str) -> str:
+    """The operators of Airflow, each with the page of its job."""
+    rows = [(code(operator_name(job)), f"[`{job.name}`](jobs/{job.name}.md)") for job in OFFERED]
+    return table(("operator", "job"), rows)
+
+
 def _settings(named: Mapping[str, Collection[str]]) -> str:
     """Some settings of jobs, in the order in which help lists them."""
     shown = {job: [setting.name for setting in JOBS[job].settings if setting.name in named[job]] for job in named}
@@ -129,6 +136,7 @@ BLOCKS: dict[str, Callable[[str], str]] = {
     "commands": commands_block,
     "settings": settings_block,
     "owners": owners_block,
+    "operators": operators_block,
     "statuses": statuses_block,
 }
 
