@@ -8,6 +8,9 @@ it. With `--check` nothing is written, and the exit status is 1 where a page is 
     result NAME     the fields of its result
     matched         those of a job with `--match`
     jobs, commands  all of them, each with its page
+    settings        what a policy can say of each job
+    owners          what a table's owner can say of it
+    operators       those of Airflow
     statuses        what exit statuses mean
 
 The stub by which editors know the operators of Airflow is made too.
@@ -16,7 +19,7 @@ The stub by which editors know the operators of Airflow is made too.
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +27,12 @@ import msgspec
 from markdown_tables import as_sentence, code, meanings_of, prose, table
 from result_fields import matched_block, result_block
 
-from icekeep.airflow.signatures import stub
+from icekeep.airflow.signatures import OFFERED, operator_name, stub
 from icekeep.operations.arguments import command_parser, parser_of
 from icekeep.operations.command_specs import COMMANDS, GROUP_SUMMARIES, HELP_GROUPS
 from icekeep.operations.help_texts import EXIT_STATUSES
-from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
+from icekeep.policies.table_properties import OWNERS_SETTINGS
 from icekeep.settings import Setting
 from icekeep.spec.types import GIB, MAX_INT, MAX_LONG, MIB
 
@@ -93,6 +97,28 @@ def commands_block(_: str) -> str:
     return "\n\n".join(parts)
 
 
+def settings_block(_: str) -> str:
+    """What a policy can say of each job that it may ask for."""
+    return _settings({name: {setting.name for setting in JOBS[name].settings} for name in POLICY_JOBS})
+
+
+def owners_block(_: str) -> str:
+    """What a table's owner can say of each of them."""
+    return _settings(OWNERS_SETTINGS)
+
+
+def operators_block(_: str) -> str:
+    """The operators of Airflow, each with the page of its job."""
+    rows = [(code(operator_name(job)), f"[`{job.name}`](jobs/{job.name}.md)") for job in OFFERED]
+    return table(("operator", "job"), rows)
+
+
+def _settings(named: Mapping[str, Collection[str]]) -> str:
+    """Some settings of jobs, in the order in which help lists them."""
+    shown = {job: [setting.name for setting in JOBS[job].settings if setting.name in named[job]] for job in named}
+    return table(("job", "settings"), [(code(job), ", ".join(map(code, names))) for job, names in shown.items()])
+
+
 def statuses_block(_: str) -> str:
     """What exit statuses mean, as `--help` says it."""
     found = [re.fullmatch(r"  (\d+(?:, \d+)?) +(.+)", line) for line in EXIT_STATUSES.splitlines()[1:]]
@@ -108,6 +134,9 @@ BLOCKS: dict[str, Callable[[str], str]] = {
     "matched": matched_block,
     "jobs": jobs_block,
     "commands": commands_block,
+    "settings": settings_block,
+    "owners": owners_block,
+    "operators": operators_block,
     "statuses": statuses_block,
 }
 

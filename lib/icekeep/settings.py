@@ -17,9 +17,15 @@ CONFIG_VARIABLE = "ICEKEEP_CONFIG"
 CONFIG_PLACES = f"the file that {CONFIG_VARIABLE} names, {CONFIG_PATH} or ~/.config/icekeep/icekeep.yaml"
 """For people: where a configuration is looked for, in this order."""
 
+CATALOG_TYPES = ("sql", "jdbc", "filesystem", "hadoop", "rest", "hive", "glue")
+"""What `type` of a catalog can be, in the order in which people are told; `catalog/open.py` has the class of each."""
+
 
 class SettingKind(Enum):
-    """What a setting's value is; the text is how a usage line shows it. A filter is over rows, or over manifests."""
+    """What a setting's value is; the text is how a usage line shows it. A filter is over rows, or over manifests.
+
+    A `NUMBER` of a setting whose name ends in `bytes` may also be a size, such as 10MB.
+    """
 
     TEXT = "TEXT"
     NAME = "NAME"

@@ -33,9 +33,10 @@ from icekeep.catalog.metadata_files import (
     read_table,
 )
 from icekeep.catalog.registering import read_unregistered, registered
-from icekeep.errors import UnavailableError, UsageError
+from icekeep.errors import UnavailableError, UnsupportedError, UsageError
 from icekeep.maintenance.delete.locations import forget_locations
 from icekeep.runtime import Runtime
+from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Requirement, Update
 from icekeep.storage.base import Storage
@@ -116,6 +117,7 @@ class MemoryCatalog:
         self.script: deque[Step] = deque()
         self.swaps: list[tuple[tuple[Requirement, ...], tuple[Update, ...]]] = []
         self.described: dict[Identifier, Description] = {}
+        self.refuses: set[CatalogChange] = set()
         self.failing_loads = 0
         self.loads_count = 0
         self._locations: dict[Identifier, str] = {}
@@ -142,6 +144,10 @@ class MemoryCatalog:
         if identifier not in self._locations:
             raise no_such_table(self, identifier)
         return Pointer(self._locations[identifier], self.storage)
+
+    def check_change(self, change: CatalogChange) -> None:
+        if change in self.refuses:
+            raise UnsupportedError(f"catalog {self.name!r} does not take a {change.value}")
 
     def describe(self, identifier: Identifier) -> Description | None:
         return self.described.get(identifier)

@@ -18,7 +18,7 @@ from icekeep.catalog.resending import StatusChecks
 from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.manifest_writer import manifest_compression, manifest_target_bytes
 from icekeep.commit.retry import RetryPolicy
-from icekeep.errors import ConfigError, ExpressionError, UnsupportedError
+from icekeep.errors import ExpressionError, UnsupportedError
 from icekeep.formats.deletes.rewrite import delete_granularity
 from icekeep.formats.options import AvroOptions, OrcOptions, ParquetColumns, ParquetOptions, write_options
 from icekeep.health.files import Sickness, score_of
@@ -34,9 +34,10 @@ from icekeep.operations.loading import open_settings
 from icekeep.planning.scan.tasks import read_options
 from icekeep.policies.polaris import settings_of_polaris
 from icekeep.policies.resolution import rules_for
-from icekeep.policies.table_properties import OWNERS_SETTINGS, settings_of_properties
+from icekeep.policies.table_properties import settings_of_properties
 from icekeep.policies.values import parse_glob
 from icekeep.policies.windows import CONDITIONS
+from icekeep.settings import CATALOG_TYPES
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.properties import DEFAULT
 from icekeep.spec.retention import MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, default_limit
@@ -148,7 +149,7 @@ def test_list_item_content_is_indented_by_four_spaces(tools: dict[str, ModuleTyp
 
 
 LIB = ROOT / "lib" / "icekeep"
-KINDS = ("sql", "filesystem", "rest", "hive", "glue")
+KINDS = sorted(path.stem for path in (DOCS / "catalogs").glob("*.md") if path.stem != "index")
 PAGES = {f"catalogs/{kind}": (DOCS / "catalogs" / f"{kind}.md").read_text() for kind in ("index", *KINDS)}
 PAGES["stores"] = (DOCS / "stores.md").read_text()
 SNIPPETS = [
@@ -242,10 +243,14 @@ def test_kinds_that_are_refused_are_told(kind):
 
 def test_kinds_that_there_are_have_a_row():
     rows = re.findall(r"^\| `(\w+)`(?: \(or `(\w+)`\))? \|", PAGES["catalogs/index"], re.MULTILINE)
-    with pytest.raises(ConfigError) as wrong:
-        open_catalog("c", {"type": "other"})
-    known = wrong.value.message.partition("one of ")[2].split(", ")
-    assert {name for row in rows for name in row if name} - {"type", "warehouse"} == {*known}
+    assert {name for row in rows for name in row if name} - {"type", "warehouse"} == {*CATALOG_TYPES}
+    assert {*KINDS} < {*CATALOG_TYPES}
+
+
+def test_a_configuration_is_told_of_each_type_of_catalog():
+    assert {*re.findall(r"`(\w+)`", rows("catalogs")["type"][0])} == {*CATALOG_TYPES}
+    [line] = re.findall(r"^#   type +required: (.*)$", EXAMPLE, re.MULTILINE)
+    assert {*re.findall(r"\w+", line)} - {"or"} == {*CATALOG_TYPES}
 
 
 @for_each(
@@ -264,6 +269,7 @@ def test_a_property_that_is_told_to_be_refused_is(name):
 
 
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
+EXAMPLE = (ROOT / "conf" / "icekeep.example.yaml").read_text()
 HEALTH = (ROOT / "docs" / "health.md").read_text()
 
 
@@ -297,12 +303,6 @@ def rows(heading):
 )
 def test_a_section_has_all_keys_that_there_are_and_no_other(heading, keys):
     assert {*rows(heading)} == {*keys}
-
-
-def test_each_job_has_the_settings_that_it_has():
-    told = rows("jobs")
-    for job in POLICY_JOBS:
-        assert re.findall(r"`(\w+)`", told[job][0]) == [setting.name for setting in JOBS[job].settings]
 
 
 def test_where_else_a_key_may_stand_is_so():
@@ -382,16 +382,6 @@ def test_the_example_decides_as_the_page_says():
 def test_patterns_match_as_the_page_says(pattern, matched, other):
     assert parse_glob(pattern).matches(matched)
     assert not parse_glob(pattern).matches(other)
-
-
-def test_what_owners_may_set_is_all_that_is_told():
-    told = {cells[0].strip("`"): {*re.findall(r"`(\w+)`", cells[1])} for cells in owners_rows()}
-    assert told == {job: {*names} for job, names in OWNERS_SETTINGS.items()}
-
-
-def owners_rows():
-    [table] = re.findall(r"^\| job \| settings \|\n\|---\|---\|\n(.*?)\n\n", POLICIES, re.MULTILINE | re.DOTALL)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
 
 def test_properties_that_the_page_shows_are_understood():

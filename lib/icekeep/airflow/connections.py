@@ -20,6 +20,7 @@ from icekeep.errors import UsageError
 from icekeep.operations.configuration.documents import with_mapping
 from icekeep.operations.configuration.file import is_catalog_name
 from icekeep.secrets import is_secret
+from icekeep.settings import CATALOG_TYPES
 
 _VARIABLE = "ICEKEEP_CONNECTION_"
 _CONFIGURATION = "icekeep.yaml"
@@ -109,7 +110,7 @@ def _catalog(found: Any) -> tuple[str, dict[str, str]]:
             raise UsageError(f"property {key!r} is given twice, by a field and in extra; leave one out")
     properties |= {key: value for key, value in given.items() if value}
     if not properties.get("type"):
-        raise UsageError('extra has no "type"; give {"type": "rest"}, or sql, filesystem, hive, glue')
+        raise UsageError(f'extra has no "type"; give one of {", ".join(CATALOG_TYPES)}, such as {{"type": "rest"}}')
     return name, properties
 
 

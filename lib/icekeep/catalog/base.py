@@ -239,7 +239,9 @@ class Catalog(Protocol):
 
     @property
     def garbage_collector(self) -> str | None:
-        """The program that alone may delete files of its tables, since others than their metadata names may need them.
+        """What alone may delete files of its tables, since others than their metadata names may need them.
+
+        An error says "run ..." with it, so it is the name of a program, or of what people have to do.
 
         `None` where metadata names everything, so that icekeep may.
         """

@@ -21,6 +21,7 @@ from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import masked, remember
+from icekeep.settings import CATALOG_TYPES
 from icekeep.spec.retention import LEAST_AGE
 from icekeep.spec.snapshots import RESERVED, is_reserved
 from icekeep.storage.locations import is_root
@@ -39,8 +40,6 @@ _CLIENT_KINDS: dict[str, type[RestCatalog] | type[HiveCatalog] | type[GlueCatalo
     "glue": GlueCatalog,
 }
 """They take an optional extra."""
-CATALOG_TYPES = (*_KINDS, *_CLIENT_KINDS)
-"""What `type` of a catalog can be."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NEED_URI = ("rest", "hive")
@@ -96,7 +95,7 @@ def catalog_type(name: str, properties: Mapping[str, str]) -> str:
         raise UnsupportedError(
             f"catalog {name!r} has type {kind!r}, which is not supported: {_REFUSED[kind]}", type=kind
         )
-    if kind not in _KINDS and kind not in _CLIENT_KINDS:
+    if kind not in CATALOG_TYPES:
         problem = f"is {kind!r}" if kind else "is missing"
         raise ConfigError(f"catalogs.{name}.type", f"{problem}; give one of {', '.join(CATALOG_TYPES)}")
     return kind

@@ -20,6 +20,7 @@ from icekeep.catalog.base import (
     SwapOutcome,
     Table,
 )
+from icekeep.errors import UnsupportedError
 from icekeep.runtime import Runtime
 from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import TableMetadata
@@ -165,6 +166,19 @@ def check_change(catalog: Catalog, change: CatalogChange) -> None:
     bare = unwrapped(catalog)
     if isinstance(bare, ChecksChanges):
         bare.check_change(change)
+
+
+def refusal_of(catalog: Catalog, change: CatalogChange) -> str | None:
+    """Why `check_change` would refuse a change, for a preview, which asks for none; `None` where it would not.
+
+    Raises:
+        UnavailableError: the catalog is out of reach.
+    """
+    try:
+        check_change(catalog, change)
+    except UnsupportedError as error:
+        return error.message
+    return None
 
 
 def lists_pointers(catalog: Catalog) -> ListsPointers | None:

@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.wrappers import check_change
 from icekeep.errors import UsageError, one_line
 from icekeep.events import SILENT, Listener, Warned, unfailing
 from icekeep.maintenance.plans import SavedPlan
@@ -27,6 +28,7 @@ from icekeep.planning.spark.jobs import is_in_run, spark_run
 from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.rendered import Rendered
 from icekeep.runs import Run, new_run
+from icekeep.settings import CatalogChange
 from icekeep.spec.snapshots import checked_properties
 
 P = ParamSpec("P")
@@ -71,6 +73,7 @@ class CommittingRequest(PlannedRequest, frozen=True, kw_only=True):
 def takes(
     request: Callable[P, Request],
     job: str = "",
+    asks: CatalogChange | None = None,
 ) -> Callable[[Callable[[Subject, Request], Result]], Callable[Concatenate[Subject, P], Result]]:
     """Make a function of a table and a request one of the table and the request's fields as keyword arguments.
 
@@ -82,6 +85,8 @@ def takes(
 
     Args:
         job: its name, where that is not the function's, but for `plan_` at the beginning.
+        asks: what the catalog has to do for it, of a function that changes the table: one that refuses that is asked before any
+            work (`check_change`). A plan asks for nothing.
     """
 
     def decorate(function: Callable[[Subject, Request], Result]) -> Callable[Concatenate[Subject, P], Result]:
@@ -102,6 +107,8 @@ def takes(
             properties = checked_properties(getattr(asked, "snapshot_properties", None) or {})
             if not isinstance(table, Table):
                 return function(table, asked)
+            if asks is not None:
+                check_change(table.catalog, asks)
             began_ms = table.runtime.monotonic_ms()
             name = job or function.__name__.removeprefix("plan_")
             # A job that another one calls is a part of its run.

@@ -268,7 +268,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int) -> Command:
         match=given.get("match") if is_job else None,
         dry_run=bool(given.get("dry_run") or given.get("plan_out")),
         plan_out=given.get("plan_out"),
-        policy=given[_POLICY.name] if is_job else None,
+        policy=given.get(_POLICY.name) if is_job else None,
         arguments=values,
     )
 
@@ -334,6 +334,10 @@ def _misspelt_flag(words: Sequence[str], command: str, now_ms: int) -> UsageErro
         is_flag = flag.startswith("-") and len(flag) >= _SHORTEST_FLAG and " " not in flag
         if not is_flag or flag in own:
             continue
+        if flag == "--match" and "--table" in own:
+            return UsageError(f"{command} works on one table and has no flag '--match'; give --table", given=flag)
+        if flag == "--json":
+            return UsageError("there is no flag '--json'; write `--output json`", given=flag)
         name = flag.lstrip("-")
         is_anothers = flag in _all_flags(now_ms)
         near = with_one_typo(name, names) if is_anothers else near_words(name, names)
@@ -506,14 +510,18 @@ def _add_job(parser: Parser, job: Job, now_ms: int) -> None:
         add_tables(parser)
     for setting in job.settings:
         add_setting(parser, setting, now_ms)
-    parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
+    preview = (
+        "show the plan and change nothing" if job.plan is not None else "the same as without it: nothing is changed"
+    )
+    parser.add_argument("--dry-run", action="store_true", help=preview)
     if job.exact is not None:
         parser.add_argument(
             "--plan-out",
             metavar="FILE",
             help="change nothing, and write the plan with all its files to a new file, which `icekeep apply` carries out",
         )
-    add_setting(parser, _POLICY, now_ms)
+    if job.rank is not None:
+        add_setting(parser, _POLICY, now_ms)
     add_output(parser)
     add_metrics(parser)
     parser.foot = lambda: foot_of_job(job)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table, parse_identifier
+from icekeep.catalog.wrappers import check_change, refusal_of
 from icekeep.operations.arguments import Command
 from icekeep.operations.command_specs import CommandScope, CommandSpec
 from icekeep.operations.configuration.catalogs import TableReference, find_table
@@ -16,6 +17,7 @@ from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.recording import Recording, recorded
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
 from icekeep.operations.run_context import RunContext
+from icekeep.settings import CatalogChange
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 
@@ -117,6 +119,11 @@ class CommandRun:
     def _committed(self, reference: TableReference, recording: Recording) -> Outcome:
         dry_run = self._command.dry_run
         table, ref = self._load(reference, recording)
+        if dry_run:
+            self._state.refusal = refusal_of(table.catalog, CatalogChange.COMMIT)
+        else:
+            # Also where there would be nothing to commit.
+            check_change(table.catalog, CatalogChange.COMMIT)
         catalog = Rehearsal(table.catalog, table.storage) if dry_run else WatchedCatalog(table.catalog)
         now = resolve(self._spec.run)(catalog.over(table), **self._command.arguments)
         result = _changed(now, catalog.last_swap, is_rehearsal=dry_run)

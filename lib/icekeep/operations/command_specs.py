@@ -13,7 +13,7 @@ import msgspec
 
 from icekeep.maintenance.delete.settings import TRUST_MANIFEST_LIST
 from icekeep.runs import STATUSES
-from icekeep.settings import CONFIG_PATH, Setting, SettingKind
+from icekeep.settings import CATALOG_TYPES, CONFIG_PATH, Setting, SettingKind
 
 
 class CommandScope(Enum):
@@ -577,7 +577,7 @@ COMMANDS: Mapping[str, CommandSpec] = {
             Setting(
                 "type",
                 SettingKind.TEXT,
-                "its type: sql, filesystem, rest, hive or glue (default: asked)",
+                f"its type: {', '.join(CATALOG_TYPES)} (default: asked)",
                 keyword="kind",
                 shown="TYPE",
             ),

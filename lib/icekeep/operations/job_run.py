@@ -17,10 +17,10 @@ from typing import Any, Self
 import msgspec
 
 from icekeep.catalog.base import parse_identifier
-from icekeep.catalog.wrappers import check_change
+from icekeep.catalog.wrappers import refusal_of
 from icekeep.commit.retry import check_submitter
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
-from icekeep.events import StepFinished, StepStarted
+from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.plans import SavedPlan
 from icekeep.maintenance.preconditions import AlreadyApplied, refuse_other_table, run_of_plan
@@ -204,8 +204,8 @@ class JobRun:
             before = dropped_before(job.name, saved, error, lambda: self._open(reference).identity)
             return None, lambda spark: before
         self._state.location = table.metadata.location
-        if job.asks is not None:
-            check_change(table.catalog, job.asks)
+        if self._command.dry_run:
+            self._foresee_refusal(table)
         if saved is None:
             check_arguments(arguments, table.metadata)
             if job.check is not None:
@@ -224,6 +224,14 @@ class JobRun:
                 return applied_before(found)
 
         return table, carry_out
+
+    def _foresee_refusal(self, table: Any) -> None:
+        """Say of a dry run whether the catalog would refuse the run, which asks it by itself, before its work."""
+        asks, state = self._job.asks, self._state
+        state.refusal = None if asks is None else refusal_of(table.catalog, asks)
+        # The outcome of one job among many is not shown whole.
+        if state.refusal is not None and self._context.shared is not None:
+            self._context.listener.on(Warned(f"{self._job.name} of {state.table} would be refused: {state.refusal}"))
 
     def _with(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a job's function, with what all its functions take beside."""

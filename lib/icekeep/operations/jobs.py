@@ -1,6 +1,6 @@
 """All jobs, by what their packages say of them, and the functions that commands import when their turn has come.
 
-A new job is added here, and nowhere else outside its package. Functions are named as "module:function": help and mistakes
+CONTRIBUTING.md lists where else a new job is added. Functions are named as "module:function": help and mistakes
 need neither Spark nor Arrow, and tests put fakes in their place.
 """
 

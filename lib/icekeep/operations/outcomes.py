@@ -124,6 +124,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         snapshot_id_before, snapshot_id_after: the head of the branch that was worked on, null where there is none. Left out, as
             the next two, where nothing can have changed.
         metadata_location_before, metadata_location_after: of the table, null where it is not there.
+        refusal: of a dry run, why the catalog would refuse the run itself; left out where it would not.
         plan: the file that the plan was written to; left out where none was.
     """
 
@@ -143,6 +144,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id_after: int | msgspec.UnsetType | None = msgspec.UNSET
     metadata_location_before: str | msgspec.UnsetType | None = msgspec.UNSET
     metadata_location_after: str | msgspec.UnsetType | None = msgspec.UNSET
+    refusal: str | msgspec.UnsetType = msgspec.UNSET
     plan: PlanWritten | msgspec.UnsetType = msgspec.UNSET
     result: Any
 
@@ -196,6 +198,7 @@ class RunState(msgspec.Struct):
         is_read_only: whether it changes nothing, and only reports the state or what it would do.
         changes_by_commits: whether all that it changes in a table it changes by commits, which are counted in `commits_count` as
             they land: an interrupt during one is an unknown outcome.
+        refusal: of a dry run, why the catalog would refuse the run itself.
         reported: which of its beginning and its end listeners have heard of.
     """
 
@@ -209,6 +212,7 @@ class RunState(msgspec.Struct):
     is_read_only: bool = False
     changes_by_commits: bool = False
     commits_count: int = 0
+    refusal: str | None = None
     reported: set[str] = msgspec.field(default_factory=set)
 
     def start(self, job: str, arguments: Mapping[str, Any], runtime: Runtime, run: Run | None = None) -> Run:
@@ -238,6 +242,7 @@ class RunState(msgspec.Struct):
             ended_ms=runtime.now_ms(),
             dry_run=is_dry_run,
             status=status,
+            refusal=self.refusal or msgspec.UNSET,
             result=result,
             **self._names(self.run),
             **moved,

@@ -168,6 +168,8 @@ class ProcessRun:
             changes, texts = job.plan is not None, {}
         about = " ".join(filter(None, (outcome.job, outcome.table or command.match)))
         words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
+        if outcome.refusal:
+            words += f"; the run itself would be refused: {outcome.refusal}"
         if outcome.plan:
             words += f"; the plan is in {outcome.plan.path}, and `{shown_command('apply', outcome.plan.path)}` carries it out"
         for_people: Callable[[], Mapping[str, Any]] | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -37,6 +38,8 @@ from icekeep.spec.snapshots import MAIN
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.times import Moment, format_time, moment_ms
 from icekeep.tables.refs import head_of, head_to_commit_to
+
+T = TypeVar("T")
 
 
 def new_files(
@@ -165,6 +168,13 @@ def create_table(
     return catalog.create(identifier, metadata)
 
 
+def _several(name: str, given: Iterable[T]) -> tuple[T, ...]:
+    """All that an argument has; raises `UsageError` for one alone, in the place of several."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"{argument(name)} is {given!r}; give a list: [{given!r}]")
+    return tuple(given)
+
+
 def update_schema(table: Table, changes: Iterable[SchemaChange]) -> Table:
     """Apply changes to the current schema, in order, and commit them as one; returns the table after it.
 
@@ -177,7 +187,7 @@ def update_schema(table: Table, changes: Iterable[SchemaChange]) -> Table:
         NotFoundError: a column is not there.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    return commit(table, UpdateSchema(tuple(changes))).table
+    return commit(table, UpdateSchema(_several("changes", changes))).table
 
 
 def update_sort_order(table: Table, keys: Iterable[SortKey | str]) -> Table:
@@ -195,7 +205,7 @@ def update_sort_order(table: Table, keys: Iterable[SortKey | str]) -> Table:
         NotFoundError: a column is not there.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    change = UpdateSortOrder(tuple(SortKey(key) if isinstance(key, str) else key for key in keys))
+    change = UpdateSortOrder(tuple(SortKey(key) if isinstance(key, str) else key for key in _several("keys", keys)))
     return commit(table, change).table
 
 
@@ -211,7 +221,7 @@ def update_spec(table: Table, changes: Iterable[PartitionChange]) -> Table:
         NotFoundError: a column or a partition field is not there.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    return commit(table, UpdateSpec(tuple(changes))).table
+    return commit(table, UpdateSpec(_several("changes", changes))).table
 
 
 def upgrade_format_version(table: Table, format_version: int) -> Table:

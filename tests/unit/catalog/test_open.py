@@ -8,10 +8,11 @@ from icekeep.catalog.clients import adapter
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
 from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
-from icekeep.catalog.open import open_catalog
+from icekeep.catalog.open import _CLIENT_KINDS, _KINDS, open_catalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.catalog.wrappers import CatalogWrapper
 from icekeep.errors import ConfigError, IcekeepError, UnsupportedError
+from icekeep.settings import CATALOG_TYPES
 from kit.cases import for_each
 
 
@@ -32,10 +33,14 @@ def test_the_type_says_which_catalog_it_is(tmp_path, kind, expected):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_every_type_has_its_class():
+    assert {*_KINDS, *_CLIENT_KINDS} == {*CATALOG_TYPES}
+
+
 def test_missing_or_wrong_type_is_config_error():
     with pytest.raises(
         ConfigError,
-        match=r"'catalogs.mine.type': is missing; give one of sql, jdbc, filesystem, hadoop, rest, hive, glue",
+        match=rf"'catalogs.mine.type': is missing; give one of {', '.join(CATALOG_TYPES)}",
     ):
         open_catalog("mine", {})
     with pytest.raises(ConfigError, match=r"'catalogs.mine.type': is 'sqll'; give one of"):

@@ -67,6 +67,18 @@ def catalog():
     return catalog
 
 
+def test_one_change_in_the_place_of_a_list_is_refused(catalog):
+    table = memory_table(catalog)
+    change = AddPartitionField("id", "identity")
+    for name, call in (
+        ("changes", lambda: update_spec(table, change)),
+        ("changes", lambda: update_schema(table, DropColumn("id"))),
+        ("keys", lambda: update_sort_order(table, "id")),
+    ):
+        with pytest.raises(UsageError, match=rf"^{name} is .*; give a list: \[.*\]$"):
+            call()
+
+
 def test_a_new_table_is_empty_and_of_version_2():
     catalog = MemoryCatalog(runtime=FakeRuntime(7))
     catalog.create_namespace(("db",))

@@ -18,6 +18,7 @@ from icekeep.commit.manifests import without_history
 from icekeep.errors import NotFoundError
 from icekeep.events import BYTES, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.options import write_options
+from icekeep.maintenance.compact import JOB
 from icekeep.maintenance.compact.commit import (
     CommittedGroups,
     CompactionCommits,
@@ -396,7 +397,7 @@ Count = Callable[[RewriteDataFilesResult, Sequence[FileGroup]], None]
 """Takes in what the commits of a plan did, and the groups that they left out."""
 
 
-@takes(CompactRequest)
+@takes(CompactRequest, asks=JOB.asks)
 def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
     """Rewrite badly sized data files, apply their row-level deletes, and sort them if asked; the table's rows do not change.
 

@@ -539,9 +539,8 @@ def refuse_if_gc_is_disabled(table: Table) -> None:
     metadata, collector = table.metadata, table.catalog.garbage_collector
     if collector is not None:
         raise SafetyError(
-            f"catalog {table.catalog.name!r} has a garbage collector of its own: older commits, branches and tags there, which "
-            f"the metadata of {table.name!r} does not show, may need its files, so nothing is expired or deleted; run "
-            f"{collector}, and leave gc.enabled as it is"
+            f"catalog {table.catalog.name!r} has a garbage collector of its own: what the metadata of {table.name!r} does not "
+            f"show may need its files, so nothing is expired or deleted; run {collector}, and leave gc.enabled as it is"
         )
     if not is_gc_enabled(metadata):
         raise SafetyError(

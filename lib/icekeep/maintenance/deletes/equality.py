@@ -27,6 +27,7 @@ from icekeep.formats.deletes.rewrite import (
     convert,
     delete_format,
 )
+from icekeep.maintenance.deletes import JOB
 from icekeep.maintenance.deletes.equality_plan import (
     ConversionPlan,
     ConvertEqualityDeletesPlan,
@@ -230,7 +231,7 @@ class ConvertEqualityDeletesRequest(JobRequest, frozen=True, kw_only=True):
     branch: str = MAIN
 
 
-@takes(ConvertEqualityDeletesRequest)
+@takes(ConvertEqualityDeletesRequest, asks=JOB.asks)
 def convert_equality_deletes(table: Table, request: ConvertEqualityDeletesRequest) -> ConvertEqualityDeletesResult:
     """Put position delete files, or vectors in format version 3, in the place of equality deletes; no row comes or goes.
 

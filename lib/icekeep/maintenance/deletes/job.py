@@ -20,6 +20,7 @@ from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.read import hold_own_path
 from icekeep.formats.deletes.rewrite import delete_format
 from icekeep.maintenance.delete.neighbours import refuse_files_of_others
+from icekeep.maintenance.deletes import JOB
 from icekeep.maintenance.deletes import equality as equality_deletes
 from icekeep.maintenance.deletes.execute import (
     STEP,
@@ -79,7 +80,7 @@ class RewritePositionDeletesRequest(CommittingRequest, frozen=True, kw_only=True
     convert_equality_deletes: bool = False
 
 
-@takes(RewritePositionDeletesRequest)
+@takes(RewritePositionDeletesRequest, asks=JOB.asks)
 def rewrite_position_deletes(table: Table, request: RewritePositionDeletesRequest) -> RewritePositionDeletesResult:
     """Merge small position delete files, and drop those, and rows of them, that reach no data file; no row changes.
 

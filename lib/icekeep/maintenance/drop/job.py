@@ -160,7 +160,7 @@ class DropRequest(PlannedRequest, frozen=True, kw_only=True):
     options: Mapping[str, Any] | ReclaimOptions | None = None
 
 
-@takes(DropRequest, "drop")
+@takes(DropRequest, "drop", asks=JOB.asks)
 def drop_table(table: Table, request: DropRequest) -> DropResult:
     """Let the catalog forget a table.
 

@@ -219,7 +219,7 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
         return self.approve is None and self.saved is None and cleanup_level(self.clean) is CleanupLevel.ALL
 
 
-@takes(ExpireSnapshotsRequest)
+@takes(ExpireSnapshotsRequest, asks=JOB.asks)
 def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSnapshotsResult:
     """Remove snapshots that no policy keeps, and delete the files that only they led to.
 

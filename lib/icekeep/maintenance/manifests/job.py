@@ -22,6 +22,7 @@ from icekeep.errors import IcekeepError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.jobs import JobResult, or_warned, takes
+from icekeep.maintenance.manifests import JOB
 from icekeep.maintenance.manifests.candidates import (
     ManifestCandidates,
     candidates,
@@ -322,7 +323,7 @@ def _partitions_text(manifest: ManifestFile, metadata: TableMetadata) -> str:
     )
 
 
-@takes(RewriteManifestsRequest)
+@takes(RewriteManifestsRequest, asks=JOB.asks)
 def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> RewriteManifestsResult:
     """Cluster the entries of manifests by partition into manifests of the target size.
 

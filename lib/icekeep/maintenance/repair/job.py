@@ -385,7 +385,7 @@ def _state(repaired: RepairedFault) -> str:
     return next(iter(parts_of([repaired], ())))
 
 
-@takes(RepairRequest)
+@takes(RepairRequest, asks=JOB.asks)
 def repair(table: Table, request: RepairRequest) -> RepairResult:
     """Fix faults that `check` finds, on the heads of all branches; what only older snapshots have goes with their expiration.
 

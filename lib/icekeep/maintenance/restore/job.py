@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.wrappers import check_change, refusal_of
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.snapshots import ReplaceRef, RestoreExpired, restored_tag
 from icekeep.commit.retry import commit
@@ -66,6 +67,7 @@ from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.rendered import Rendered
 from icekeep.runs import new_run
 from icekeep.runtime import Runtime
+from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.times import Span, span_ms
@@ -244,6 +246,7 @@ def restore(
             places. Or a file lies outside the table's places, and the operator names none above it; or the plan is of another
             table; or no branch ends with the repair any more.
         InvalidTableError: a snapshot, schema or partition spec has different content in the table now.
+        UnsupportedError: snapshots would come back, and the catalog takes no commits; no file was moved.
         UsageError: a tag of such a name points elsewhere, several runs begin so, or `spark` is no session.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
         ClaimedError: a run is at work on the plan, or on another plan that names some of its files; or one of these plans was
@@ -317,6 +320,9 @@ def plan_restore(
     if change is not None:
         check_needs(plan, change.before, table, spark)
         snapshot_ids = tuple(i for i in plan.snapshot_ids if i not in table.metadata.snapshots_by_id)
+    notes = _no_snapshots(table, plan, change)
+    if change is not None and (refusal := refusal_of(table.catalog, CatalogChange.COMMIT)):
+        notes.append(f"the run itself would be refused: {refusal}")
     return RestoreResult(
         status="planned",
         run=plan.run,
@@ -325,7 +331,7 @@ def plan_restore(
         restored_bytes_count=away.moved_bytes,
         restored_snapshots_count=len(snapshot_ids),
         restored_tags=tuple(map(restored_tag, snapshot_ids)),
-        note="; ".join(_no_snapshots(table, plan, change)) or None,
+        note="; ".join(notes) or None,
     )
 
 
@@ -398,6 +404,8 @@ def _restored(
     work = Returning(plan, lease, deletable_locations(table, (), around.other_roots), storage, runtime)
     change = _change(table, plan, keep_for_ms)
     if change is not None:
+        # Files would be back before the commit is refused. Where no snapshot can come back, they come without a commit.
+        check_change(table.catalog, CatalogChange.COMMIT)
         change.check(table.metadata)
     listener.on(StepStarted(STEP, plan.files_count, "files"))
     check_targets(work, spark)

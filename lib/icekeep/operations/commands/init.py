@@ -27,7 +27,7 @@ from icekeep.operations.doctor.driver import OK, Finding
 from icekeep.operations.doctor.examination import examine_opening
 from icekeep.operations.loading import configured_catalogs
 from icekeep.secrets import MASK, is_secret, masked
-from icekeep.settings import CONFIG_PATH
+from icekeep.settings import CATALOG_TYPES, CONFIG_PATH
 
 _NAME = "lake"
 _HEAD = """\
@@ -154,17 +154,18 @@ def _completed(name: str | None, given: Mapping[str, str]) -> tuple[str, dict[st
         asks_all = ask is not None and "type" not in given
         if ask is not None and asks_all:
             known["type"] = ask(
-                f"Type ({', '.join(QUESTIONS)})", lambda kind: catalog_type(name or _NAME, {"type": kind})
+                f"Type ({', '.join(CATALOG_TYPES)})", lambda kind: catalog_type(name or _NAME, {"type": kind})
             )
         if "type" not in known:
             raise UsageError(
-                f"--type is missing, and there is no terminal to ask on; give one of {', '.join(QUESTIONS)}"
+                f"--type is missing, and there is no terminal to ask on; give one of {', '.join(CATALOG_TYPES)}"
             )
         for question in QUESTIONS[catalog_type(name, {"type": known["type"]})]:
             if known.get(question.key) or not (question.is_required or asks_all):
                 continue
             if ask is None:
-                raise UsageError(f"--{question.key} is missing; give {question.what}")
+                flag = f"--{question.key}" if question.key in _KEYS else f"--property {question.key}=VALUE"
+                raise UsageError(f"{flag} is missing; give {question.what}")
             optional = "" if question.is_required else " (Enter: none)"
             known[question.key] = ask(f"{question.key}: {question.what}{optional}", partial(_check_answer, question))
         while ask is not None and asks_all:

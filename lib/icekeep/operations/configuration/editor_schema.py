@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from icekeep.catalog.open import CATALOG_TYPES
 from icekeep.operations.configuration.file import notifying_jobs
 from icekeep.operations.configuration.shape import ConfigurationKeys
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
+from icekeep.settings import CATALOG_TYPES
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _DEFS = "#/$defs/{name}"

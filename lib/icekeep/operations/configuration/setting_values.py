@@ -32,8 +32,10 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
         case SettingKind.DAYS:
             return whole_days(text)
         case SettingKind.NUMBER:
-            size = parse_bytes(text) if setting.name.endswith("bytes") else None
-            return _whole_number(text if size is None else str(size), setting.minimum)
+            if not setting.name.endswith("bytes"):
+                return _whole_number(text, setting.minimum)
+            size = parse_bytes(text)
+            return _whole_number(text if size is None else str(size), setting.minimum, " nor a size such as 10MB")
         case SettingKind.NUMBER_OR_ALL:
             return ALL if is_all(text) else _whole_number(text, setting.minimum, f" nor {ALL!r}")
         case SettingKind.IDS:

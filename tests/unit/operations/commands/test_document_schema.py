@@ -31,11 +31,10 @@ def printed(*words):
     return out.getvalue()
 
 
-def test_the_schema_is_the_one_that_is_published():
-    """Where this fails see `operations/outcomes.py` for whether the version must be raised, then rewrite the file:
-
-    PYTHONPATH=lib .venv/bin/python -c 'from icekeep.cli import main; main(["schema"])' > tests/contracts/documents.schema.json
-    """
+def test_the_schema_is_the_one_that_is_published(request):
+    """Where this fails see `operations/outcomes.py` for whether the version must be raised, then rewrite it: `--update -n0`."""
+    if request.config.getoption("--update"):
+        GOLDEN.write_text(printed("schema"))
     assert printed("schema") == GOLDEN.read_text()
 
 

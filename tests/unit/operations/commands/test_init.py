@@ -12,11 +12,13 @@ import pytest
 
 from icekeep.catalog.open import open_catalog
 from icekeep.cli import main
-from icekeep.errors import ConfigError
-from icekeep.operations.commands.init import QUESTIONS
+from icekeep.errors import ConfigError, UsageError
+from icekeep.operations.commands.init import QUESTIONS, Question, init
 from icekeep.operations.configuration.file import read_config
+from icekeep.settings import CATALOG_TYPES
 from kit.cases import for_each
 from kit.lake import Lake
+from kit.shell import ROOT
 
 SPAWN = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
 """Runs a command on a terminal of its own, which shows what stdin brings as if it were typed."""
@@ -181,9 +183,17 @@ def test_what_it_asks_of_a_type_is_what_such_a_catalog_needs(kind: str) -> None:
 
 
 def test_every_type_that_can_be_opened_is_asked_about() -> None:
-    with pytest.raises(ConfigError) as raised:
-        open_catalog("lake", {"type": "?"})
-    assert raised.value.message.partition("give one of ")[2] == ", ".join(QUESTIONS)
+    assert {*QUESTIONS} == {*CATALOG_TYPES}
+
+
+def test_page_shows_the_question_for_the_type_as_it_is() -> None:
+    assert f"Type ({', '.join(CATALOG_TYPES)}): " in (ROOT / "docs" / "commands" / "init.md").read_text()
+
+
+def test_a_property_without_a_flag_is_asked_for_as_property(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(QUESTIONS, "glue", (Question("glue.id", "the id of the account", True),))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^--property glue\.id=VALUE is missing; give the id of the account$"):
+        init(kind="glue")
 
 
 @pytest.mark.process
