@@ -87,6 +87,7 @@ from icekeep.maintenance.orphans.job import plan_remove_orphan_files as plan_rem
 from icekeep.maintenance.orphans.job import remove_orphan_files as remove_orphan_files
 from icekeep.maintenance.plans import PlanTotals as PlanTotals
 from icekeep.maintenance.register import register_table as register_table
+from icekeep.maintenance.register import unregister_table as unregister_table
 from icekeep.maintenance.repair.job import RepairedBranch as RepairedBranch
 from icekeep.maintenance.repair.job import RepairResult as RepairResult
 from icekeep.maintenance.repair.job import plan_repair as plan_repair

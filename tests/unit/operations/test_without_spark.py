@@ -95,6 +95,7 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "rollback": [*event, "--set-current-ref", "main"],
         "drop-statistics": event,
         "runs": [],
+        "unregister": [*event, "--dry-run"],
         "drop": event,
         "register": [*event, "--metadata-location", metadata_location],
     }
