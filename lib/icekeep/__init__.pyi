@@ -99,6 +99,11 @@ from icekeep.maintenance.restore.job import Restorable as Restorable
 from icekeep.maintenance.restore.job import RestoreResult as RestoreResult
 from icekeep.maintenance.restore.job import list_restorable as list_restorable
 from icekeep.maintenance.restore.job import restore as restore
+from icekeep.maintenance.upgrade.job import UpgradePlan as UpgradePlan
+from icekeep.maintenance.upgrade.job import UpgradeResult as UpgradeResult
+from icekeep.maintenance.upgrade.job import plan_upgrade_table as plan_upgrade_table
+from icekeep.maintenance.upgrade.job import upgrade_table as upgrade_table
+from icekeep.maintenance.upgrade.obstacles import Obstacle as Obstacle
 from icekeep.maintenance.why.job import why as why
 from icekeep.maintenance.why.reasons import WhyResult as WhyResult
 from icekeep.operations.commands.applying import apply_plan as apply_plan

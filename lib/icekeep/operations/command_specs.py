@@ -639,6 +639,18 @@ COMMANDS: Mapping[str, CommandSpec] = {
                 SettingKind.SWITCH,
                 "start Spark, and ask each executor; by spark-submit they are asked in any case",
             ),
+            Setting(
+                "table",
+                SettingKind.NAME,
+                "with --upgrade-to, look at this table alone; CATALOG.NS.NAME names both",
+                shown="NS.NAME",
+            ),
+            Setting(
+                "upgrade_to",
+                SettingKind.NUMBER,
+                "say what stands in the way of this format version of --table, 2 or 3",
+                minimum=1,
+            ),
         ),
         changes=False,
         takes_listener=True,

@@ -79,6 +79,7 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "expire_snapshots": [*event, "--older-than", "0s", "--trash", "3d"],
         "remove_orphan_files": event,
         "repair": ["--fault", "301", *event],
+        "upgrade": ["--to", "3", *event],
         "history": event,
         "restore": event,
         "why": [metadata_location, *event],
