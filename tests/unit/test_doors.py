@@ -93,6 +93,7 @@ def test_whole_numbers_in_results_are_named_with_unit():
         "previous",
         "looked",
         "estimate",
+        "lag",
     }
 
 

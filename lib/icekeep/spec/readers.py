@@ -40,6 +40,7 @@ class ReaderPosition(msgspec.Struct, frozen=True, kw_only=True):
         source: `property`, `tag` or `checkpoint`.
         snapshot_id: of the snapshot that it has read last, perhaps not to its end; `None` for one that has read none.
         moved_ms: when it came to that, as far as that is known, epoch milliseconds.
+        began_id: the snapshot at which a stream of Spark once began, which some of its triggers want to see again.
         problem: why its position is not known; empty where it is.
     """
 
@@ -47,6 +48,7 @@ class ReaderPosition(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     snapshot_id: int | None = None
     moved_ms: int | None = None
+    began_id: int | None = None
     problem: str = ""
 
 

@@ -5,8 +5,9 @@
     DIRECTORY/sources/S/offsets/0    where Iceberg's source S began
 
 A stream that starts again does the first batch again that is not done, from where the last one ended that is: that position
-counts, and before any batch is done where the source began. A checkpoint of which anything cannot be read says so, and the
-expiration keeps everything: whoever gives a directory wants its stream to go on.
+counts, and before any batch is done where the source began. With the trigger `availableNow` Iceberg (up to 1.12) wants to see
+the snapshot again where the source began, whatever it has read since; nothing can keep that for good. A checkpoint of which
+anything cannot be read says so, and the expiration keeps everything: whoever gives a directory wants its stream to go on.
 
 Flink's position is in the binary state of its checkpoints, which only a job can read: a Flink job registers (`spec/readers`).
 """
@@ -63,47 +64,64 @@ def _positions(storage: Storage, root: str, known: Collection[int]) -> list[Read
         raise _UnreadableError(f"there is no offset in {root + '/offsets'!r}; is that the directory of a checkpoint?")
     batch = max(done, default=None)
     if batch is None:
-        offsets = [_begun(storage, root, source) for source in _sources(storage, root)]
+        offsets = {source: _begun(storage, root, source) for source in _sources(storage, root)}
         moved = f"{root}/offsets/{min(planned)}"
     elif batch not in planned:
         raise _UnreadableError(f"batch {batch} is done, and its offset is not in {root + '/offsets'!r}")
     else:
         offsets = _logged(storage, root, batch)
         moved = f"{root}/commits/{batch}"
-    ids = dict.fromkeys(None if one.snapshot_id == _BEFORE_ALL else one.snapshot_id for one in offsets)
     # The offsets do not say of which table they are.
-    own = [i for i in ids if i is None or i in known]
+    own = {source: one for source, one in offsets.items() if one.snapshot_id in known or one.snapshot_id == _BEFORE_ALL}
     info = storage.head(moved)
     return [
-        ReaderPosition(name=root, source=CHECKPOINT, snapshot_id=i, moved_ms=None if info is None else info.modified_ms)
-        for i in own or ids
+        ReaderPosition(
+            name=root,
+            source=CHECKPOINT,
+            snapshot_id=None if one.snapshot_id == _BEFORE_ALL else one.snapshot_id,
+            moved_ms=None if info is None else info.modified_ms,
+            began_id=_began_id(storage, root, source),
+        )
+        for source, one in (own or offsets).items()
     ]
 
 
-def _logged(storage: Storage, root: str, batch: int) -> list[_Offset]:
-    """The offsets of Iceberg's sources in the log of a batch."""
+def _logged(storage: Storage, root: str, batch: int) -> dict[int, _Offset]:
+    """The offsets of Iceberg's sources in the log of a batch, by the number of the source."""
     at = f"{root}/offsets/{batch}"
     version, *lines = storage.read(at).decode().splitlines() or [""]
     if version != _LOG_VERSION:
         raise _UnreadableError(f"{at!r} is a log of version {version!r}, and this icekeep reads {_LOG_VERSION}")
+    offsets: dict[int, _Offset] = {}
     # The first of them is about the batch.
-    offsets = []
     for source, line in enumerate(lines[1:]):
-        if line.strip() == _NO_OFFSET:
-            offsets.append(_begun(storage, root, source))
-        elif (offset := _offset(line, at)) is not None:
-            offsets.append(offset)
+        offset = _begun(storage, root, source) if line.strip() == _NO_OFFSET else _offset(line, at)
+        if offset is not None:
+            offsets[source] = offset
     if not offsets:
         raise _UnreadableError(f"{at!r} has no offset of a source of Iceberg")
     return offsets
 
 
 def _begun(storage: Storage, root: str, source: int) -> _Offset:
-    at = f"{root}/sources/{source}/offsets/0"
+    at = first_offset(root, source)
     offset = _offset(storage.read(at).decode(), at)
     if offset is None:
         raise _UnreadableError(f"{at!r} is no offset of a source of Iceberg")
     return offset
+
+
+def _began_id(storage: Storage, root: str, source: int) -> int | None:
+    """The snapshot at which a source began; `None` where its file is gone, or it began before all."""
+    if storage.head(first_offset(root, source)) is None:
+        return None
+    began = _begun(storage, root, source).snapshot_id
+    return None if began == _BEFORE_ALL else began
+
+
+def first_offset(root: str, source: int) -> str:
+    """The file in which Iceberg keeps where a source began."""
+    return f"{root}/sources/{source}/offsets/0"
 
 
 def _sources(storage: Storage, root: str) -> list[int]:

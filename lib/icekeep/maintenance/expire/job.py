@@ -332,6 +332,14 @@ def _expired(
     if request.saved is not None:
         return expired_as_saved(request.saved, metadata, lambda: change.expired(metadata, reader))
     expired = change.expired(metadata, reader)
+    for position in change.policy.reader_positions:
+        if position.began_id is not None and position.began_id in expired.snapshot_ids:
+            request.listener.on(
+                Warned(
+                    f"the stream of checkpoint {position.name!r} began at snapshot {position.began_id}, which expires: with the "
+                    "trigger availableNow Iceberg (up to 1.12) fails then, until the file below sources/*/offsets/0 is removed"
+                )
+            )
     for one in expired.readers:
         if one.status == UNREADABLE:
             request.listener.on(
