@@ -134,14 +134,14 @@ def _of_format(metadata: TableMetadata, to: int) -> list[Obstacle]:
             )
         )
     reserved = {ROW_ID.name, LAST_UPDATED_SEQUENCE_NUMBER.name}
-    taken = sorted({f.name for schema in metadata.schemas for f in schema.fields if f.name in reserved})
+    taken = sorted(field.name for field in metadata.schema.fields if field.name in reserved)
     if to >= 3 and taken:
         found.append(
             Obstacle(
                 name=COLUMNS,
                 holds_up=True,
                 found=f"{', '.join(taken)}: columns of this name are row lineage in format version 3",
-                advice="rename them, and expire the snapshots with `--clean-expired-metadata` whose schemas have the old names",
+                advice="rename them",
                 found_count=len(taken),
             )
         )

@@ -14,11 +14,12 @@ from icekeep.commit.retry import commit
 from icekeep.errors import OptionError, SafetyError, UnsupportedError, UsageError
 from icekeep.maintenance.upgrade.job import plan_upgrade_table, upgrade_table
 from icekeep.maintenance.upgrade.obstacles import FORCIBLE, HOLDING_UP, obstacles_of
+from icekeep.spec.evolution import AddColumn, RenameColumn
 from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_branch, create_tag, drop_branch
-from icekeep.tables.verbs import append, rollback_to_snapshot
+from icekeep.tables.verbs import append, rollback_to_snapshot, update_schema
 from kit.deletes import data_files, delete_equal, delete_positions
 from kit.job_world import EVENTS, World
 from kit.lake import Lake, events
@@ -143,7 +144,10 @@ def test_flink_needs_the_whole_history_of_its_branch(world):
 
 
 def test_encryption_columns_and_lists_hold_up_for_good(world):
-    table = world.table
+    named = update_schema(world.table, [AddColumn("_row_id", "long")])
+    assert names(named)[0] == ["row-id-columns"]
+    table = update_schema(named, [RenameColumn("_row_id", "number")])
+    assert names(table)[0] == []
     encrypted = commit(table, ChangeProperties(updates={"encryption.key-id": "k"})).table
     assert names(encrypted) == (["encryption"], ["readers"])
     with pytest.raises(UnsupportedError, match="encrypted"):
