@@ -53,7 +53,8 @@ def checkpoint_positions(storage: Storage, locations: Sequence[str], known: Coll
         try:
             found += _positions(storage, root, known)
         except (_UnreadableError, IcekeepError, OSError, ValueError) as error:
-            problem = f"its checkpoint cannot be read: {one_line(error)}"
+            reason = str(error) if isinstance(error, _UnreadableError) else one_line(error)
+            problem = f"its checkpoint cannot be read: {reason}"
             found.append(ReaderPosition(name=root, source=CHECKPOINT, problem=problem))
     return found
 
