@@ -87,6 +87,7 @@ from icekeep.maintenance.orphans.job import plan_remove_orphan_files as plan_rem
 from icekeep.maintenance.orphans.job import remove_orphan_files as remove_orphan_files
 from icekeep.maintenance.plans import PlanTotals as PlanTotals
 from icekeep.maintenance.register import register_table as register_table
+from icekeep.maintenance.register import unregister_table as unregister_table
 from icekeep.maintenance.repair.job import RepairedBranch as RepairedBranch
 from icekeep.maintenance.repair.job import RepairResult as RepairResult
 from icekeep.maintenance.repair.job import plan_repair as plan_repair
@@ -98,6 +99,11 @@ from icekeep.maintenance.restore.job import Restorable as Restorable
 from icekeep.maintenance.restore.job import RestoreResult as RestoreResult
 from icekeep.maintenance.restore.job import list_restorable as list_restorable
 from icekeep.maintenance.restore.job import restore as restore
+from icekeep.maintenance.upgrade.job import UpgradePlan as UpgradePlan
+from icekeep.maintenance.upgrade.job import UpgradeResult as UpgradeResult
+from icekeep.maintenance.upgrade.job import plan_upgrade_table as plan_upgrade_table
+from icekeep.maintenance.upgrade.job import upgrade_table as upgrade_table
+from icekeep.maintenance.upgrade.obstacles import Obstacle as Obstacle
 from icekeep.maintenance.why.job import why as why
 from icekeep.maintenance.why.reasons import WhyResult as WhyResult
 from icekeep.operations.commands.applying import apply_plan as apply_plan

@@ -23,6 +23,7 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
+from icekeep.maintenance.register import unregister_table
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.snapshots import SnapshotRef
@@ -467,6 +468,19 @@ class CatalogContract:
         for _ in range(3):
             back = catalog.register_table(EVENTS, catalog.drop(EVENTS))
             assert back.metadata == table.metadata
+
+    def test_unregistering_needs_the_metadata_that_was_shown(self, catalog, other, create):
+        shown = create()
+        table = other.swap(other.load(EVENTS), [], set_counter(1)).table
+        for stale in (shown, table):
+            with pytest.raises(ConflictError):
+                unregister_table(stale, shown.metadata_location)
+        with pytest.raises(ConflictError):
+            unregister_table(shown)
+        assert catalog.load(EVENTS).metadata == table.metadata
+        location = unregister_table(catalog.load(EVENTS), table.metadata_location)
+        assert other.list_tables(("db",)) == []
+        assert other.register_table(EVENTS, location).metadata == table.metadata
 
     def test_a_name_that_is_taken_is_not_registered_over(self, catalog, other, create):
         create(owner="first")

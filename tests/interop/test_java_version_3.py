@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_del
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.upgrade.job import plan_upgrade_table, upgrade_table
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import format_metadata, parse_metadata
 from icekeep.spec.partitioning import build_spec
@@ -40,7 +42,7 @@ from kit.java_tables import (
     our_entries,
     our_manifests,
 )
-from kit.lake import Lake, events
+from kit.lake import EVENTS, Lake, events
 from kit.naive_scan import live_entries, naive_rows, scan_rows
 from kit.rows import row_texts, to_wire
 
@@ -146,6 +148,48 @@ def test_row_ids_of_an_upgraded_table(lake: Lake, java: IcebergJava) -> None:
     rows = java_rows(java)
     assert rows == our_rows(lake)
     assert len({row["_row_id"] for row in rows.values()}) == len(rows)
+
+
+@pytest.mark.parametrize("first", ["java", "icekeep"])
+def test_checked_upgrade_is_written_and_read_by_java(lake: Lake, java: IcebergJava, first: str) -> None:
+    """Java made the table in version 2, with position deletes; the first snapshot after the upgrade is of either."""
+    java.sql("CREATE NAMESPACE IF NOT EXISTS local.db")
+    java.sql(
+        f"CREATE TABLE {NAME} (id BIGINT, kind STRING) USING iceberg TBLPROPERTIES "
+        "('format-version'='2', 'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read')"
+    )
+    for start in (0, 100):
+        java.sql(f"INSERT INTO {NAME} SELECT id, concat('k', id % 5) FROM range({start}, {start + 60})")
+    java.sql(f"DELETE FROM {NAME} WHERE id % 7 = 3")
+    rows = {row["id"]: row["kind"] for row in java.sql(f"SELECT id, kind FROM {NAME}")}
+    plan = plan_upgrade_table(lake.load(), to=3)
+    assert (plan.is_upgraded, plan.held_up_by) == (True, ())
+    assert {"position-deletes", "readers"} <= {one.name for one in plan.obstacles}
+    done = upgrade_table(lake.load(), to=3)
+    assert (done.is_upgraded, done.format_version) == (True, 3)
+    # PyIceberg reads it before and after; row ids come with the first snapshot alone.
+    assert {
+        row["id"]: row["kind"] for row in lake.foreign_catalog().load_table(EVENTS).scan().to_arrow().to_pylist()
+    } == rows
+    assert {row["_row_id"] for row in java_rows(java).values()} == {None}
+    insert = f"INSERT INTO {NAME} SELECT id, 'later' FROM range(500, 520)"
+    new = [pa.table({"id": list(range(600, 620)), "kind": ["later"] * 20})]
+    steps = [lambda: java.sql(insert), lambda: append(lake.load(), new)]
+    for step in steps if first == "java" else reversed(steps):
+        step()
+        found = java_rows(java)
+        assert found == our_rows(lake)
+        assert len({row["_row_id"] for row in found.values()} - {None}) == len(found)
+    before = lineage(java_rows(java))
+    java.sql(f"DELETE FROM {NAME} WHERE id = 501 OR id = 1")
+    after = java_rows(java)
+    assert after == our_rows(lake)
+    assert lineage(after) == {number: of for number, of in before.items() if number not in (1, 501)}
+    # Position deletes of version 2 were merged into the vector of the file.
+    deletes = [e.data_file for e in live_entries(lake.load()) if e.data_file.content is not FileContent.DATA]
+    assert "PUFFIN" in {file.file_format.upper() for file in deletes}
+    # Both keep one account of row ids.
+    assert lake.load().metadata.next_row_id > max(row["_row_id"] for row in after.values())
 
 
 def lineage(rows: dict[int, dict[str, Any]]) -> dict[int, tuple[Any, Any]]:

@@ -166,6 +166,16 @@ class IcebergJava:
         rows = self._call("sql", text)
         return [{name: untagged(value) for name, value in row.items()} for row in rows]
 
+    def stream(self, table: str, checkpoint: str, output: str, *, files: int = 1000, now: bool = False) -> list[int]:
+        """Have a streaming query read a table until nothing is left; returns the `id`s of all rows that it has ever read.
+
+        Args:
+            files: at most this many a batch.
+            now: by Spark's trigger `availableNow`, which ends by itself.
+        """
+        ids: list[int] = self._call("stream", table, checkpoint, output, files, now)
+        return ids
+
     def call(self, catalog: str, procedure: str, **arguments: Any) -> list[dict[str, Any]]:
         """Call one of Iceberg's procedures, such as `rewrite_data_files`."""
         named = ", ".join(f"{name} => {sql_literal(value)}" for name, value in arguments.items())

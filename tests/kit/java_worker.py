@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from pyspark.sql import Row, SparkSession
 
+TRIGGER = {"processingTime": "0 seconds"}
 HOME = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -67,6 +68,27 @@ class Worker:
 
     def ask_each(self, operation: str, requests: list[Any]) -> Any:
         return json.loads(self.judge.askEach(operation, json.dumps(requests)))
+
+    def stream(self, table: str, checkpoint: str, output: str, files: int, now: bool) -> list[int]:
+        """Have a stream read all that there is of a table into Parquet; all `id`s that it has ever read.
+
+        At most some files a batch; `now` by the trigger that ends by itself.
+        """
+        reading = self.spark.readStream.format("iceberg").option("streaming-max-files-per-micro-batch", str(files))
+        writing = reading.load(table).writeStream.format("parquet").option("path", output)
+        query = (
+            writing.option("checkpointLocation", checkpoint)
+            .trigger(**({"availableNow": True} if now else TRIGGER))
+            .start()
+        )
+        try:
+            if now:
+                query.awaitTermination()
+            else:
+                query.processAllAvailable()
+        finally:
+            query.stop()
+        return sorted(row.id for row in self.spark.read.parquet(output).select("id").collect())
 
     def open(self, name: str, properties: dict[str, str]) -> None:
         if name in self.catalogs:

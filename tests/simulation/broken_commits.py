@@ -23,6 +23,7 @@ from icekeep.errors import ConflictError, OutcomeUnknownError
 from icekeep.maintenance.delete import pending
 from icekeep.maintenance.delete.reachable import NO_PATHS
 from icekeep.maintenance.expire import run as execute
+from icekeep.spec import retention
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import applied_delete
@@ -152,6 +153,11 @@ def expires_by_the_first_base() -> AbstractContextManager[Any]:
         return chosen.setdefault(attempt.snapshot_id, apply(self, base, attempt))
 
     return replaced(ExpireSnapshots, "apply", cached)
+
+
+def forgets_its_readers() -> AbstractContextManager[Any]:
+    """Waits for no reader, whatever the table says of them."""
+    return replaced(retention, "registered_readers", lambda metadata, refs: [])
 
 
 def reuses_a_manifest_list() -> AbstractContextManager[Any]:

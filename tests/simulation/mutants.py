@@ -42,6 +42,7 @@ from simulation.snapshot_operations import (
     MakeBranchOrTag,
     MoveBranchOrTag,
     Publish,
+    RegisterReader,
     RenameABranch,
     Restore,
     Rollback,
@@ -92,6 +93,7 @@ class Hunt(NamedTuple):
 
 DELETES_COME = (Compact, DeleteRows)
 ROWS_COME_BACK = (Compact, DeleteRows, DeleteRows, Rollback, SetCurrent)
+READERS = (RegisterReader, Expire, Append)
 UNNAMED = (DeleteRowsUnnamed, CompactAndClean, MergeManifestsAndClean)
 OTHERS_CHANGE_MANIFESTS = (MergeManifests, Delete, Append)
 
@@ -108,6 +110,7 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_commits.does_not_prove_again: Hunt("G1", at=4657, likes=(ExpireAndReclaim, MakeBranchOrTag)),
     broken_commits.carries_out_what_was_never_committed: Hunt("G1", at=13, likes=(ExpireAndReclaim,), share=0.08),
     broken_commits.expires_by_the_first_base: Hunt("R2", at=178, likes=(Expire, MakeBranchOrTag, Rollback, SetCurrent)),
+    broken_commits.forgets_its_readers: Hunt("R3", likes=READERS),
     broken_commits.reuses_a_manifest_list: Hunt("D1", at=1),
     broken_commits.replaces_without_looking: Hunt("D3", at=1, likes=(Compact,)),
     broken_commits.ignores_new_deletes: Hunt("D4", at=19, likes=DELETES_COME),

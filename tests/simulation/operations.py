@@ -52,6 +52,7 @@ from simulation.snapshot_operations import (
     MakeBranchOrTag,
     MoveBranchOrTag,
     Publish,
+    RegisterReader,
     RenameABranch,
     Rollback,
     SetCurrent,
@@ -233,5 +234,5 @@ OPERATIONS: dict[Make, int] = {
 }
 """Each operation and how often it is chosen."""
 
-LIKED_ALONE: tuple[Make, ...] = (DeleteRowsUnnamed,)
+LIKED_ALONE: tuple[Make, ...] = (DeleteRowsUnnamed, RegisterReader)
 """Those that are chosen in histories that like them, and in no others."""

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles, CherryPick, OverwriteFiles
 from icekeep.commit.changes.snapshots import (
     CreateRef,
@@ -30,6 +31,7 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.snapshots import MAIN, SnapshotRef
+from icekeep.spec.types import DAY_MS
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from kit.runtime import no_spark, with_runtime
 from simulation.client import Client
@@ -47,7 +49,9 @@ class Expire(Operation):
 
     def change(self, client: Client) -> ExpireSnapshots:
         older_than = client.now_ms() - self.random.choice([0, 1_000, 20_000])
-        policy = RetentionPolicy(older_than_ms=older_than, retain_last=self.random.randint(1, 3))
+        policy = RetentionPolicy(
+            older_than_ms=older_than, retain_last=self.random.randint(1, 3), max_reader_lag_ms=READERS_LAG_MS
+        )
         # Where updates are applied to what their writer has not seen, nothing can require that a spec is still there.
         cleans = self.random.random() < 0.3 and not client.world.applies_updates
         self.asked = ExpireSnapshots(policy=policy, now_ms=client.now_ms(), clean_expired_metadata=cleans)
@@ -69,8 +73,50 @@ class Expire(Operation):
         may_go = select_expired(before, self.asked.policy, self.asked.now_ms)
         gone = before.snapshots_by_id.keys() - after.snapshots_by_id.keys()
         model.require(gone <= may_go.snapshot_ids, "R2", f"{self.name} expired {gone - may_go.snapshot_ids}")
+        unread = _unread(before, self.asked.now_ms)
+        model.require(not gone & unread, "R3", f"{self.name} expired {gone & unread}, which a reader has not read")
         refs = before.refs.keys() - after.refs.keys()
         model.require(refs <= may_go.ref_names, "R1", f"{self.name} dropped {refs - may_go.ref_names}")
+
+
+READERS_LAG_MS = 7 * DAY_MS
+
+
+def _unread(metadata: TableMetadata, now_ms: int) -> set[int]:
+    """The snapshot that each reader of main has read last, and those after it, while none of them is older than its lag."""
+    line = [snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)]
+    found: set[int] = set()
+    for key, reached in metadata.properties.items():
+        if key.startswith("icekeep.consumer.") and int(reached) in line:
+            after = line[: line.index(int(reached))]
+            times = [metadata.snapshots_by_id[i].timestamp_ms for i in after]
+            if not times or now_ms - min(times) <= READERS_LAG_MS:
+                found |= {int(reached), *after}
+    return found
+
+
+class RegisterReader(Operation):
+    """A reader says how far it has come: it reads on along main from where it was, or begins anywhere on it."""
+
+    changes = frozenset({"properties"})
+
+    def run(self, client: Client) -> bool:
+        table = client.catalog.load(EVENTS)
+        self.key = f"icekeep.consumer.reader-{self.random.randint(1, 2)}.snapshot-id"
+        line = [snapshot.snapshot_id for snapshot in table.metadata.ancestors(table.metadata.current_snapshot_id)]
+        reached = int(table.metadata.properties.get(self.key, "0"))
+        ahead = line[: line.index(reached)] if reached in line else line
+        if not ahead:
+            return False
+        self.reached = str(self.random.choice(ahead))
+        return self.commit(client, table, ChangeProperties(updates={self.key: self.reached}))
+
+    def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
+        model.require(
+            after.properties == {**before.properties, self.key: self.reached},
+            "C10",
+            f"{self.name} changed other properties",
+        )
 
 
 class ExpireAndReclaim(Expire):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ from icekeep.maintenance.compact import job as compaction
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.upgrade.obstacles import obstacles_of
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.report import plan_scan
 from icekeep.planning.spark.session import Engine
@@ -29,7 +31,9 @@ from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.tables.verbs import append, upgrade_format_version
 from kit.cases import thinned
 from kit.changes import store_file_set
+from kit.deletes import data_files, delete_equal
 from kit.lake import Lake, events
+from kit.runtime import no_spark
 
 
 @pytest.fixture
@@ -176,3 +180,12 @@ def test_upgraded_table_is_maintained_and_keeps_its_rows(spark_session: SparkSes
     expire_snapshots(lake.load(), spark_session, older_than=2**62, retain_last=1)
     assert lake.rows() == rows
     assert lake.load().metadata.format_version == 3
+
+
+def test_obstacles_to_an_upgrade_are_counted_in_tasks_too(lake: Lake, in_tasks: Engine) -> None:
+    table = lake.filled(commits=2, format_version=2)
+    table = delete_equal(table, pa.table({"id": [1]}), ["id"], like=data_files(table)[0])
+    in_tasks = replace(in_tasks, limits=replace(in_tasks.limits, folded_entries_count=0))
+    found = obstacles_of(table, 3, in_tasks)
+    assert found == obstacles_of(table, 3, no_spark)
+    assert [(one.name, one.found_count) for one in found if one.holds_up] == [("equality-deletes", 1)]

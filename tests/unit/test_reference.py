@@ -522,7 +522,9 @@ def test_icekeep_properties_are_those_of_policies():
         "icekeep.JOB.SETTING": "sort",
         "icekeep.JOB.options.OPTION": "10",
     }
-    assert {name for name in ROWS if name.startswith("icekeep.")} == {*filled}
+    # Readers register by these, and a policy passes them over.
+    readers = {"icekeep.consumer.NAME.snapshot-id", "icekeep.consumer.NAME.updated-ms"}
+    assert {name for name in ROWS if name.startswith("icekeep.")} == {*filled} | readers
     for name, value in filled.items():
         real = name.replace("JOB", "compact").replace("CONDITION", "small_files_over").replace("SETTING", "strategy")
         heard = settings_of_properties({real.replace("OPTION", "min-input-files"): value})

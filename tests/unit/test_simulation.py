@@ -21,7 +21,7 @@ from simulation.codec import values_in_place_of_bytes
 from simulation.compaction_operations import CompactHoldingItsStart
 from simulation.file_operations import Append
 from simulation.history import History, Tally
-from simulation.mutants import MUTANTS, UNNAMED, Hunt, Mutant, caught_by, kind_of
+from simulation.mutants import MUTANTS, READERS, UNNAMED, Hunt, Mutant, caught_by, kind_of
 from simulation.operations import OPERATIONS, Make
 from simulation.replacing import replaced
 from simulation.run import never_met, run, simulate, through_bytes
@@ -52,6 +52,11 @@ def test_concurrent_writers_lose_and_duplicate_nothing(simulated: tuple[Tally, l
 def test_unnamed_deletes_go_with_their_file_and_not_before():
     for seed in seeds(scaled(20, least=8)):
         History(seed, catalog=POINTER, likes=UNNAMED).run()
+
+
+def test_what_readers_have_not_read_stays_beside_expirations():
+    for seed in seeds(scaled(20, least=8)):
+        History(seed, likes=READERS).run()
 
 
 def test_every_fault_fires_and_every_answer_is_given(simulated: tuple[Tally, list[str]]):

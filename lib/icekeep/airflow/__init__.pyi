@@ -169,7 +169,8 @@ class ExpireSnapshotsOperator(JobOperator):
         approve: the hash that --dry-run prints: do exactly that, or nothing. Templated.
         trust_manifest_list: go on where a snapshot's summary and its manifest list disagree on the number of files.
             Templated.
-        options: grace, keep-writer-progress, max-deletes-per-second, reclaim.roots; may be repeated. Templated.
+        options: grace, keep-writer-progress, readers.max-lag, readers.spark-checkpoints, max-deletes-per-second,
+            reclaim.roots; may be repeated. Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
         installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,

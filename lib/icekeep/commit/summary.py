@@ -9,6 +9,7 @@ the first three. Spark, Flink, Trino, Presto and Kafka Connect have keys of thei
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from icekeep.errors import THIS_TABLE, InvalidTableError, shown_command
 from icekeep.runs import Run, application_id
@@ -194,7 +195,8 @@ def made_by(summary: Mapping[str, str] | None) -> str | None:
     """
     if not summary:
         return None
-    engine = _engine(summary)
+    producer = producer_of(summary)
+    engine = producer.text
     work = next((f"{what} {summary[key]}" for key, _, what in _RUNS if summary.get(key)), "")
     if not work and summary.get(_APPLICATION_KEY):
         work = f"application {summary[_APPLICATION_KEY]}"
@@ -203,19 +205,40 @@ def made_by(summary: Mapping[str, str] | None) -> str | None:
     if engine.startswith("icekeep"):
         work = f"run {run_of(summary)}" if run_of(summary) else work
         policy = f"policy {summary[POLICY_KEY]}" if summary.get(POLICY_KEY) else ""
-    # Iceberg Java adds the commit that it was built from to its version.
-    library = summary.get("iceberg-version", "").removeprefix("Apache Iceberg ").partition(" (commit")[0]
-    parts = (engine, work, policy, f"Iceberg {library}" if summary.get("iceberg-version") else "")
+    parts = (engine, work, policy, f"Iceberg {producer.library}" if producer.library else "")
     return ", ".join(part for part in parts if part) or None
 
 
-def _engine(summary: Mapping[str, str]) -> str:
-    if name := summary.get(_ENGINE_KEY, ""):
-        version = summary.get(_ENGINE_VERSION_KEY, "")
-        return f"{_NAMES.get(name.lower(), name)} {version}".rstrip()
-    for key, engine, _ in _RUNS:
-        if key in summary:
-            return engine
-    if any(key.startswith("icekeep.") for key in summary):
-        return "icekeep"
-    return "Kafka Connect" if any(key.startswith("kafka.connect.") for key in summary) else ""
+class Producer(NamedTuple):
+    """What a summary says of the software that made its snapshot; empty texts where it says nothing.
+
+    `library` is the version of Iceberg Java that was in the engine.
+    """
+
+    engine: str
+    version: str = ""
+    library: str = ""
+
+    @property
+    def text(self) -> str:
+        """For people, such as `Spark 3.5.5`."""
+        return f"{self.engine} {self.version}".rstrip()
+
+
+def producer_of(summary: Mapping[str, str] | None) -> Producer:
+    """The engine, its version and that of its Iceberg library.
+
+    >>> producer_of({"flink.job-id": "j-1", "iceberg-version": "Apache Iceberg 1.9.0 (commit 7dbafb4)"})
+    Producer(engine='Flink', version='', library='1.9.0')
+    """
+    said = summary or {}
+    # Iceberg Java adds the commit that it was built from to its version.
+    library = said.get("iceberg-version", "").removeprefix("Apache Iceberg ").partition(" (commit")[0]
+    if name := said.get(_ENGINE_KEY, ""):
+        return Producer(_NAMES.get(name.lower(), name), said.get(_ENGINE_VERSION_KEY, ""), library)
+    engine = next((engine for key, engine, _ in _RUNS if key in said), "")
+    if not engine and any(key.startswith("icekeep.") for key in said):
+        engine = "icekeep"
+    if not engine and any(key.startswith("kafka.connect.") for key in said):
+        engine = "Kafka Connect"
+    return Producer(engine, "", library)

@@ -1,4 +1,4 @@
-"""The verb `register_table`: take in a table by its metadata file, such as one that was dropped and not purged.
+"""The verbs `unregister_table` and `register_table`: take a table out of its catalog, and take one in by its metadata file.
 
 metadata file -> name free, snapshot there -> place nobody else's -> files beside it -> catalog points to it. No file is copied or
 removed.
@@ -6,15 +6,21 @@ removed.
 Other metadata files beside this one may say that it is not the table's last. A writer that was killed before it could ask the
 catalog leaves a metadata file that never was the table. Nothing in the file says so. The next commit does, by its log: it names
 the file from which it was made. And of two files with one number at most one was.
+
+So a table that moves to another catalog is unregistered by the metadata file that was shown, which is the one to register.
 """
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
 from icekeep.catalog.metadata_files import file_version, metadata_files
 from icekeep.catalog.registering import read_unregistered
-from icekeep.errors import IcekeepError, SafetyError
+from icekeep.catalog.wrappers import check_change
+from icekeep.errors import ConflictError, IcekeepError, SafetyError
 from icekeep.events import SILENT, Listener, Warned, unfailing
 from icekeep.maintenance.delete.neighbours import neighbours
+from icekeep.maintenance.drop.job import drop_and_keep_files
+from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import parse_metadata
+from icekeep.storage.locations import canonical
 
 _READ_MAX = 10
 """At most this many files of one number are read; only many writers that died one after the other leave more."""
@@ -99,3 +105,37 @@ def register_table(
     if doubt := metadata_doubt(table):
         listener.on(Warned(f"{doubt} (icekeep help dropped-table)"))
     return catalog.register_table(identifier, metadata_location)
+
+
+def unregister_table(table: Table, metadata_location: str | None = None) -> str:
+    """Take a table out of its catalog and leave all of its files (Trino's `unregister_table`).
+
+    Unlike `drop_table` it is refused where anybody committed since `table` was loaded: what `register_table` is given elsewhere
+    would not be the table's last metadata then.
+
+    Args:
+        metadata_location: the metadata file that was shown to whoever decided; by default that of `table`.
+
+    Returns:
+        Where the metadata is, which `register_table` takes: in a catalog that finds tables by their directory it was moved aside.
+
+    Raises:
+        ConflictError: the table has other metadata, or another table has the name now: it stays in the catalog.
+        MissingFileError: it is out of the catalog, and its server has deleted its files all the same.
+        UnsupportedError: the catalog takes no drops.
+        OutcomeUnknownError: the catalog may or may not have forgotten it.
+    """
+    refuse_moved(table, metadata_location)
+    return drop_and_keep_files(table, table.metadata_location)
+
+
+def refuse_moved(table: Table, metadata_location: str | None) -> None:
+    """Raise what `unregister_table` raises before it asks its catalog to forget the table."""
+    check_change(table.catalog, CatalogChange.DROP)
+    if metadata_location is not None and canonical(metadata_location) != canonical(table.metadata_location):
+        raise ConflictError(
+            f"table {table.name!r} stays in catalog {table.catalog.name!r}: its metadata is {table.metadata_location!r} now, and "
+            f"not {metadata_location!r}; another writer committed, or created it again; look at it, and unregister it again",
+            table=table.name,
+            metadata_location=table.metadata_location,
+        )

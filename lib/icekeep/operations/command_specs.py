@@ -312,6 +312,22 @@ COMMANDS: Mapping[str, CommandSpec] = {
         takes_listener=True,
         scope=CommandScope.NEW_TABLE,
     ),
+    "unregister": CommandSpec(
+        summary="take a table out of its catalog, leave all files, and print what register takes (Trino's unregister_table)",
+        run="icekeep.operations.commands.references:unregister",
+        settings=(
+            Setting(
+                "metadata_location",
+                SettingKind.TEXT,
+                "its metadata file, as --dry-run showed it: refused if it is another one now (default: not asked)",
+                shown="LOCATION",
+            ),
+            Setting("dry_run", SettingKind.SWITCH, "show the metadata file, and change nothing"),
+        ),
+        changes=False,
+        also_changes=True,
+        examples=("--table db.events --dry-run", "--table db.events --metadata-location LOCATION"),
+    ),
     "apply": CommandSpec(
         summary="carry out exactly the plan that --plan-out of a job wrote, or refuse and say what moved",
         run="icekeep.operations.commands.applying:apply_command",
@@ -623,6 +639,18 @@ COMMANDS: Mapping[str, CommandSpec] = {
                 SettingKind.SWITCH,
                 "start Spark, and ask each executor; by spark-submit they are asked in any case",
             ),
+            Setting(
+                "table",
+                SettingKind.NAME,
+                "with --upgrade-to, look at this table alone; CATALOG.NS.NAME names both",
+                shown="NS.NAME",
+            ),
+            Setting(
+                "upgrade_to",
+                SettingKind.NUMBER,
+                "say what stands in the way of this format version of --table, 2 or 3",
+                minimum=1,
+            ),
         ),
         changes=False,
         takes_listener=True,
@@ -646,7 +674,7 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
     "many tables": ("maintain", "tables", "report", "serve", "policy", "runs"),
-    "one table": ("history", "why", "restore", "apply", "ref", "rollback", "drop-statistics", "register"),
+    "one table": ("history", "why", "restore", "apply", "ref", "rollback", "drop-statistics", "unregister", "register"),
     "set-up": ("init", "demo", "doctor", "config", "completion", "path", "schema", "help"),
 }
 """First words of commands as help lists them, by what they are about."""

@@ -54,7 +54,11 @@ PROCEDURES: Mapping[str, str | None] = {
 }
 """Iceberg's procedures and the commands that do the same; `None` where there is none (docs/from-iceberg.md)."""
 
-_STATEMENTS: Mapping[str, str] = {"optimize": "compact", "vacuum": "expire_snapshots"}
+_STATEMENTS: Mapping[str, str] = {
+    "optimize": "compact",
+    "vacuum": "expire_snapshots",
+    "unregister_table": "unregister",
+}
 """What Trino, Athena and Databricks call the same in SQL."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from icekeep.policies.values import ENABLED, MODE, WHEN, Mode
+from icekeep.spec.readers import CONSUMER
 
 PREFIX = "icekeep."
 OWNERS_SETTINGS: Mapping[str, frozenset[str]] = {
@@ -73,7 +74,7 @@ def settings_of_properties(properties: Mapping[str, str]) -> OutsideSettings:
     for name in sorted(properties):
         plain = name.strip().casefold()
         # Of one that is spelled otherwise, too, it is said so: it may be an owner's wish to be left alone.
-        if not plain.startswith(PREFIX) or name in _OWN_KEYS:
+        if not plain.startswith(PREFIX) or name in _OWN_KEYS or name.startswith(CONSUMER):
             continue
         source = f"table property {name}"
         if not name.startswith(PREFIX):

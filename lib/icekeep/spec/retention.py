@@ -18,6 +18,14 @@ import msgspec
 from icekeep.errors import OptionError, SafetyError, UsageError, argument
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import whole_number
+from icekeep.spec.readers import (
+    KeptForReader,
+    NeededByReaders,
+    ReaderPosition,
+    ReaderSeen,
+    needed_by_readers,
+    registered_readers,
+)
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef, matching
 from icekeep.spec.times import format_span, format_time
 from icekeep.spec.types import DAY_MS, HOUR_MS, MAX_LONG
@@ -49,6 +57,9 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     to find their progress, or to commit at all, are kept while the progress is younger than `keep_writer_progress_ms`; 0 keeps
     nothing for them. `progress_keys` are the summary keys of further writers. Snapshots younger than `least_age_ms` are kept
     in any case.
+
+    Readers that have registered in the table, and those of `reader_positions`, keep what they have not read while they lag for
+    no longer than `max_reader_lag_ms`; 0 waits for none.
     """
 
     older_than_ms: int | None = None
@@ -57,6 +68,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     keep_writer_progress_ms: int = 0
     progress_keys: tuple[str, ...] = ()
     least_age_ms: int = 0
+    reader_positions: tuple[ReaderPosition, ...] = ()
+    max_reader_lag_ms: int = 0
 
 
 class KeptForWriter(msgspec.Struct, frozen=True):
@@ -77,6 +90,8 @@ class Expired(msgspec.Struct, frozen=True):
         snapshot_ids: never the head of a retained ref.
         ref_names: branches and tags.
         kept: snapshots that would be removed too, if they were not kept for writers.
+        kept_for_readers: the same of readers, where no writer needs the snapshot.
+        readers: all that are known, those for which nothing is kept among them.
         schema_ids, spec_ids: schemas and partition specs that nothing uses without the snapshots; none if unused ones are kept.
     """
 
@@ -85,6 +100,8 @@ class Expired(msgspec.Struct, frozen=True):
     kept: tuple[KeptForWriter, ...] = ()
     schema_ids: frozenset[int] = frozenset()
     spec_ids: frozenset[int] = frozenset()
+    kept_for_readers: tuple[KeptForReader, ...] = ()
+    readers: tuple[ReaderSeen, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -96,11 +113,12 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
 
     `main` is kept. Another reference is kept while its snapshot is not older than its `max-ref-age-ms`. A branch keeps its
     head and, from there back, ancestors that are among its newest `min-snapshots-to-keep` or not older than its
-    `max-snapshot-age-ms`, up to the first that is neither; and those that writers need. A tag keeps its snapshot, not the
+    `max-snapshot-age-ms`, up to the first that is neither; and those that writers and readers need. Where the position of a
+    reader is not known, everything is kept. A tag keeps its snapshot, not the
     ancestors. A snapshot of no branch or tag is kept while it is younger than the default age.
 
     Where the policy names a snapshot, it may not be missing (`NotFoundError`), the head of a retained reference (`UsageError`),
-    nor one that a writer needs or that is younger than the least age (`SafetyError`).
+    nor one that a writer or a reader needs, or that is younger than the least age (`SafetyError`).
     """
     keep_ms = policy.keep_writer_progress_ms
     if policy.retain_last is not None and policy.retain_last < 1:
@@ -117,7 +135,10 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
     refs = _retained_refs(metadata, now_ms, policy.least_age_ms)
     branches = {name: ref for name, ref in refs.items() if ref.is_branch}
     needed = kept_for_writers(metadata, branches, keep_ms, now_ms, policy.progress_keys) if keep_ms else {}
-    _check_explicit(metadata, policy, refs, needed)
+    read = _needed_by_readers(metadata, policy, refs, now_ms)
+    _check_explicit(metadata, policy, refs, needed, read)
+    if read.keeps_all:
+        refs = metadata.refs
     retained = {ref.snapshot_id for ref in refs.values()}
     retained |= _kept_on_branches(metadata, branches.values(), cutoff_ms, minimum, now_ms)
     on_branches = _reached(metadata, branches.values())
@@ -129,10 +150,21 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
     retained -= set(policy.snapshot_ids)
     unretained = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in retained]
     return Expired(
-        frozenset(i for i in unretained if i not in needed),
+        frozenset(i for i in unretained if i not in needed and i not in read.snapshots),
         frozenset(metadata.refs.keys() - refs.keys()),
         tuple(needed[i] for i in unretained if i in needed),
+        kept_for_readers=tuple(read.snapshots[i] for i in unretained if i in read.snapshots and i not in needed),
+        readers=read.readers,
     )
+
+
+def _needed_by_readers(
+    metadata: TableMetadata, policy: RetentionPolicy, refs: Mapping[str, SnapshotRef], now_ms: int
+) -> NeededByReaders:
+    if not policy.max_reader_lag_ms:
+        return NeededByReaders()
+    positions = [*registered_readers(metadata, refs), *policy.reader_positions]
+    return needed_by_readers(metadata, positions, policy.max_reader_lag_ms, now_ms)
 
 
 def default_limit(metadata: TableMetadata, name: str) -> int:
@@ -163,6 +195,7 @@ def _check_explicit(
     policy: RetentionPolicy,
     refs: Mapping[str, SnapshotRef],
     needed: Mapping[int, KeptForWriter],
+    read: NeededByReaders,
 ) -> None:
     for snapshot_id in policy.snapshot_ids:
         names = sorted(name for name, ref in refs.items() if ref.snapshot_id == snapshot_id)
@@ -170,6 +203,13 @@ def _check_explicit(
             raise UsageError(
                 f"cannot expire snapshot {snapshot_id}: it is the head of {', '.join(map(repr, names))}; "
                 "remove the reference first"
+            )
+        if (reader := read.snapshots.get(snapshot_id)) is not None:
+            raise SafetyError(
+                f"cannot expire snapshot {snapshot_id}: reader {reader.reader!r} has not read all after it; if it never starts "
+                "again, remove its registration or its checkpoint, or give readers.max-lag=0",
+                snapshot_id=snapshot_id,
+                reader=reader.reader,
             )
         if (kept := needed.get(snapshot_id)) is None:
             continue

@@ -585,7 +585,8 @@ def requirements_for(base: TableMetadata, updates: Sequence[Update]) -> tuple[Re
     """Derive the requirements of updates, so that no change can forget one.
 
     Moving a reference requires that it is where the base had it. Removing snapshots requires it of every reference of the base:
-    a catalog that applies updates to the current metadata would silently drop one that was moved. A schema must fit the default
+    a catalog that applies updates to the current metadata would silently drop one that was moved. So does an upgrade, since what
+    stands against it was looked for at these heads. A schema must fit the default
     spec and sort order, and these the schema (spec, "Commit Conflict Resolution and Retry"), so each of them requires the
     others unchanged. Restored parts bring their own ids, which must not have been assigned since. A table of version 1 may have
     no uuid to require.
@@ -597,6 +598,7 @@ def requirements_for(base: TableMetadata, updates: Sequence[Update]) -> tuple[Re
     partition_ids = AssertLastAssignedPartitionId(base.last_partition_id)
     heads = [AssertRefSnapshotId(name, ref.snapshot_id) for name, ref in base.refs.items()]
     by_kind: Mapping[type[Update], Sequence[Requirement]] = {
+        UpgradeFormatVersion: heads,
         RemoveSnapshots: heads,
         RemoveSchemas: [*heads, schema],
         RemovePartitionSpecs: [*heads, spec],

@@ -62,7 +62,7 @@ def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     out = capsys.readouterr().out
     summary = COMMANDS[words].summary
     assert summary[1:] in " ".join(out.split())
-    assert ("--dry-run" in out) is (COMMANDS[words].changes or words in ("apply", "restore"))
+    assert ("--dry-run" in out) is (COMMANDS[words].changes or words in ("apply", "restore", "unregister"))
     is_about_tables = bool({"table", "tables"} & {setting.name for setting in COMMANDS[words].settings})
     is_about_one = COMMANDS[words].scope in (CommandScope.TABLE, CommandScope.NEW_TABLE)
     assert ("--table" in out) is (is_about_one or is_about_tables)

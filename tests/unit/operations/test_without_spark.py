@@ -77,6 +77,7 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "apply": ["plan"],
         "expire_snapshots": [*event, "--older-than", "0s", "--trash", "3d"],
         "repair": ["--fault", "301", *event],
+        "upgrade": ["--to", "3", *event],
         "history": event,
         "restore": event,
         "why": [metadata_location, *event],
@@ -95,6 +96,7 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "runs": [],
     }
     after = {
+        "unregister": [*event, "--dry-run"],
         "drop": event,
         "register": [*event, "--metadata-location", metadata_location],
     }

@@ -612,7 +612,6 @@ def at(snapshot_id: int) -> SnapshotRef:
         SetProperties({"a": "b"}),
         RemoveProperties(("a",)),
         AddSnapshot(Snapshot(snapshot_id=4, timestamp_ms=0, sequence_number=4)),
-        UpgradeFormatVersion(3),
         SetLocation("s3://b/t"),
         RemoveStatistics(1),
         RemovePartitionStatistics(1),
@@ -641,6 +640,7 @@ FIELD_ID, PARTITION_ID = AssertLastAssignedFieldId(2), AssertLastAssignedPartiti
     [
         (SetSnapshotRef("new", at(3)), [AssertRefSnapshotId("new", None)]),
         (RemoveSnapshots((1,)), EVERY_REF),
+        (UpgradeFormatVersion(3), EVERY_REF),
         (RemoveSchemas((9,)), [*EVERY_REF, SCHEMA_ID]),
         (RemovePartitionSpecs((9,)), [*EVERY_REF, SPEC_ID]),
         (AddSchema(LOADED.schema), [FIELD_ID]),

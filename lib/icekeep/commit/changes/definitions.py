@@ -4,12 +4,12 @@ Statistics files (spec, "Table Statistics", "Partition Statistics") are neither 
 longer named is garbage.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.errors import UsageError
+from icekeep.errors import ConflictError, UsageError
 from icekeep.spec.evolution import PartitionChange, SchemaChange, evolve_schema, evolve_spec
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, TableMetadata
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
@@ -130,10 +130,15 @@ class UpdateSpec(msgspec.Struct, frozen=True):
 
 
 class UpgradeTable(msgspec.Struct, frozen=True):
-    """The format version to upgrade to, and the uuid for a table that has none (format version 1)."""
+    """The format version to upgrade to, and the uuid for a table that has none (format version 1).
+
+    `against` says what stands against the upgrade of a base, empty where nothing does: it is asked again where others have
+    committed since the table was looked at.
+    """
 
     format_version: int
     new_uuid: str
+    against: Callable[[TableMetadata], str] | None = None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         new, old = self.format_version, base.format_version
@@ -143,5 +148,7 @@ class UpgradeTable(msgspec.Struct, frozen=True):
             )
         if new == old:
             return ()
+        if self.against is not None and (reason := self.against(base)):
+            raise ConflictError(f"the table cannot get format version {new} as it is now: {reason}")
         uuid = () if base.table_uuid is not None else (AssignUuid(self.new_uuid),)
         return *uuid, UpgradeFormatVersion(new)

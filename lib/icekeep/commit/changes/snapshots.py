@@ -141,8 +141,10 @@ def _compared(columns: frozenset[int], live: Iterator[ManifestEntry]) -> frozens
 
 def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Expired:
     """The planned snapshots and references that still exist; raises where any of them must stay."""
-    planned = Expired(
-        expected.snapshot_ids & base.snapshots_by_id.keys(), expected.ref_names & base.refs.keys(), expired.kept
+    planned = msgspec.structs.replace(
+        expired,
+        snapshot_ids=expected.snapshot_ids & base.snapshots_by_id.keys(),
+        ref_names=expected.ref_names & base.refs.keys(),
     )
     kept_count = len(planned.snapshot_ids - expired.snapshot_ids) + len(planned.ref_names - expired.ref_names)
     if kept_count:

@@ -16,7 +16,7 @@ from icekeep.names import NAME_IN_CATALOG, name_of_form
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.times import FORM, Days, age_ms, whole_days
 from icekeep.spec.types import DAY_MS
-from icekeep.storage.locations import split_locations
+from icekeep.storage.locations import is_location, split_locations
 
 TRASH_DAYS = 3
 """How long deleted files stay in the trash on local disks and HDFS, where moving a file costs no more than deleting it."""
@@ -71,13 +71,35 @@ class ExpirationOptions(GraceOptions, frozen=True, kw_only=True):
 
     Attributes:
         keep_writer_progress: up to which age the snapshots stay by which a streaming writer knows how far it has come.
+        readers_max_lag: for how long the snapshots stay that a registered reader, or a stream of `readers.spark-checkpoints`, has
+            not read; `0` waits for none.
+        readers_spark_checkpoints: directories, joined by commas, of the checkpoints of Spark's streams that read the table.
     """
 
     keep_writer_progress: str = field(name="keep-writer-progress", default="7d")
+    readers_max_lag: str = field(name="readers.max-lag", default="7d")
+    readers_spark_checkpoints: str = field(name="readers.spark-checkpoints", default="")
 
     def check(self) -> None:
         GraceOptions.check(self)
-        _ = self.keep_writer_progress_ms
+        _ = self.keep_writer_progress_ms, self.max_reader_lag_ms
+        for location in self.checkpoints:
+            if not is_location(location):
+                raise OptionError(
+                    "readers.spark-checkpoints",
+                    given=location,
+                    expected="directories such as 's3://bucket/checkpoints/orders'",
+                )
+
+    @property
+    def max_reader_lag_ms(self) -> int:
+        """The age of `readers.max-lag` in milliseconds; raises `OptionError`."""
+        return _age("readers.max-lag", self.readers_max_lag)
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """The directories of `readers.spark-checkpoints`."""
+        return split_locations(self.readers_spark_checkpoints)
 
     @property
     def keep_writer_progress_ms(self) -> int:
@@ -90,6 +112,7 @@ class ExpirationOptions(GraceOptions, frozen=True, kw_only=True):
             keep_writer_progress_ms=self.keep_writer_progress_ms,
             progress_keys=rules.carried_keys,
             least_age_ms=rules.least_snapshot_age_ms,
+            max_reader_lag_ms=self.max_reader_lag_ms,
         )
 
 

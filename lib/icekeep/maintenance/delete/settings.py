@@ -5,7 +5,8 @@ from icekeep.settings import Setting, SettingKind
 OPTIONS = Setting(
     "options",
     SettingKind.OPTIONS,
-    "grace, keep-writer-progress, max-deletes-per-second, reclaim.roots; may be repeated",
+    "grace, keep-writer-progress, readers.max-lag, readers.spark-checkpoints, max-deletes-per-second, reclaim.roots; may be "
+    "repeated",
 )
 MAX_CONCURRENT_DELETES = Setting(
     "max_concurrent_deletes", SettingKind.NUMBER, "how many calls that delete run at once, at most", minimum=1

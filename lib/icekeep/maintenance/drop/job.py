@@ -188,9 +188,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     approve = _approved_hash(table, request)
     if not request.purge:
         location = None if request.saved is None else table.metadata_location
-        kept = _dropped(table, location)
-        _refuse_lost(table, kept)
-        return DropResult(metadata_location=kept or None)
+        return DropResult(metadata_location=drop_and_keep_files(table, location) or None)
     around = checked_neighbours(table, checked.roots, listener, accepted_names(request.accept_unreadable))
     run_id = run_name(table)
     above = writable_purges_directory(table)
@@ -248,6 +246,22 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         problems=(*((done.stopped,) if done.stopped else ()), *others.problems),
         hash=plan.hash,
     )
+
+
+def drop_and_keep_files(table: Table, metadata_location: str | None = None) -> str:
+    """Let the catalog forget this very table, none of whose files goes; returns where its metadata is.
+
+    Args:
+        metadata_location: of the metadata that it must still have; `None` where any of this table will do.
+
+    Raises:
+        ConflictError: another table has the name now, or this one other metadata than it must have: nothing is dropped.
+        MissingFileError: it is dropped, and its server has deleted its files all the same.
+        OutcomeUnknownError: the catalog may or may not have forgotten it.
+    """
+    kept = _dropped(table, metadata_location)
+    _refuse_lost(table, kept)
+    return kept
 
 
 def _refuse_lost(table: Table, location: str) -> None:

@@ -21,6 +21,7 @@ from icekeep.maintenance.delete.reachable import FileKind, refuse_if_gc_is_disab
 from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, Reclaimed
 from icekeep.maintenance.delete.saved import SavedDeletion, deletion_cost, deletion_lines
 from icekeep.maintenance.expire import JOB
+from icekeep.maintenance.expire.checkpoints import checkpoint_positions
 from icekeep.maintenance.expire.holdings import ref_holdings
 from icekeep.maintenance.expire.plan import (
     REST_IS_ORPHANED,
@@ -41,6 +42,7 @@ from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.readers import UNREADABLE, WAITED_FOR, KeptForReader, ReaderPosition, ReaderSeen
 from icekeep.spec.retention import ADDED_VECTORS, Expired, KeptForWriter
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import Days, Moment, moment_ms
@@ -58,6 +60,8 @@ class ExpireSnapshotsResult(JobResult, frozen=True, kw_only=True):
         missing_files_count: files that were gone already.
         kept_outside_files_count: files that are garbage and lie outside the table's places: they may belong to others.
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
+        kept_for_readers: snapshots that stay only because a reader has not read all after them.
+        readers: that are known, by properties, tags and checkpoints, and how far each has come.
         unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         untotalled_snapshots_count: retained snapshots whose summaries have no totals to hold their manifest lists against.
         finished_files_count, emptied_trash_files_count, kept_again_files_count: what came of plans of earlier runs.
@@ -103,6 +107,8 @@ class ExpireSnapshotsResult(JobResult, frozen=True, kw_only=True):
     kept_outside_files_count: int = 0
     untotalled_snapshots_count: int = 0
     kept_for_writers: tuple[KeptForWriter, ...] = ()
+    kept_for_readers: tuple[KeptForReader, ...] = ()
+    readers: tuple[ReaderSeen, ...] = ()
     unreadable_files: tuple[str, ...] = ()
     finished_files_count: int = 0
     emptied_trash_files_count: int = 0
@@ -126,6 +132,8 @@ def result(
         status="done" if earlier.is_complete else "partial",
         retained_snapshots_count=len(metadata.snapshots),
         kept_for_writers=expired.kept,
+        kept_for_readers=expired.kept_for_readers,
+        readers=expired.readers,
         **earlier.counts,
         problems=earlier.problems,
         failed_files_count=earlier.failed_count,
@@ -198,6 +206,7 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
             older_than_ms=None if self.older_than is None else moment_ms(self.older_than, now_ms),
             retain_last=self.retain_last,
             snapshot_ids=tuple(self.snapshot_ids),
+            reader_positions=_outside_positions(table, options),
         )
         return ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=self.clean_expired_metadata)
 
@@ -217,6 +226,18 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
     def finishes_earlier(self) -> bool:
         """Whether the run also deals with what earlier runs left: where a plan is approved or saved, that is all that goes."""
         return self.approve is None and self.saved is None and cleanup_level(self.clean) is CleanupLevel.ALL
+
+
+def _outside_positions(table: Table, options: ExpirationOptions) -> tuple[ReaderPosition, ...]:
+    """How far the streams have come whose checkpoints the options name.
+
+    They are read through the catalog's own storage: what is vended for a table does not reach them. A stream only goes on from
+    there, so that what it needs when the commit lands is kept.
+    """
+    if not options.checkpoints or not options.max_reader_lag_ms:
+        return ()
+    known = table.metadata.snapshots_by_id.keys()
+    return tuple(checkpoint_positions(table.catalog.storage, options.checkpoints, known))
 
 
 @takes(ExpireSnapshotsRequest, asks=JOB.asks)
@@ -311,6 +332,21 @@ def _expired(
     if request.saved is not None:
         return expired_as_saved(request.saved, metadata, lambda: change.expired(metadata, reader))
     expired = change.expired(metadata, reader)
+    for position in change.policy.reader_positions:
+        if position.began_id is not None and position.began_id in expired.snapshot_ids:
+            request.listener.on(
+                Warned(
+                    f"the stream of checkpoint {position.name!r} began at snapshot {position.began_id}, which expires: with the "
+                    "trigger availableNow Iceberg (up to 1.12) fails then, until the file below sources/*/offsets/0 is removed"
+                )
+            )
+    for one in expired.readers:
+        if one.status == UNREADABLE:
+            request.listener.on(
+                Warned(f"no snapshot expires: how far reader {one.name!r} has come is not known: {one.problem}")
+            )
+        elif one.status != WAITED_FOR:
+            request.listener.on(Warned(f"nothing is kept for reader {one.name!r} ({one.source}): {one.problem}"))
     counts = Counter((kept.writer, kept.branch) for kept in expired.kept if kept.key == ADDED_VECTORS)
     for (writer, branch), count in counts.items():
         request.listener.on(

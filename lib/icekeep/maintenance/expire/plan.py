@@ -29,6 +29,7 @@ from icekeep.maintenance.preconditions import AlreadyApplied, definition, first_
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import spec_to_json
+from icekeep.spec.readers import KeptForReader, ReaderSeen
 from icekeep.spec.retention import Expired, KeptForWriter
 from icekeep.spec.schema import schema_to_json
 from icekeep.spec.times import format_time
@@ -71,6 +72,8 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
         files: the locations of the first thousand.
         refs: what each reference keeps alive after it; empty where that is not known.
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
+        kept_for_readers: snapshots that stay only because a reader has not read all after them.
+        readers: that are known, by properties, tags and checkpoints, and how far each has come.
         unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         hash: what `--approve` takes for exactly this.
         finished_files_count: files of unfinished plans of earlier runs, which this run would delete as well. `hash` covers
@@ -97,6 +100,8 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
     files_by_kind: tuple[FilesOfKind, ...]
     refs: tuple[RefHoldings, ...]
     kept_for_writers: tuple[KeptForWriter, ...]
+    kept_for_readers: tuple[KeptForReader, ...]
+    readers: tuple[ReaderSeen, ...]
     unreadable_files: tuple[str, ...]
     files: tuple[str, ...]
     hash: str
@@ -205,6 +210,8 @@ def expiration_plan(
         files_by_kind=found.files,
         refs=refs,
         kept_for_writers=expired.kept,
+        kept_for_readers=expired.kept_for_readers,
+        readers=expired.readers,
         unreadable_files=found.unreadable,
         files=found.sample,
         hash=plan_hash,
@@ -300,7 +307,9 @@ def expired_as_saved(saved: SavedPlan, metadata: TableMetadata, select: Callable
     used += [f"{SCHEMA} {one}" for one in sorted(schema_ids - selected.schema_ids)]
     if used:
         raise moved(saved, metadata, f"{used[0]}, which was to go, is in use now")
-    return Expired(frozenset(ids), frozenset(refs), selected.kept, schema_ids, spec_ids)
+    return msgspec.structs.replace(
+        selected, snapshot_ids=frozenset(ids), ref_names=frozenset(refs), schema_ids=schema_ids, spec_ids=spec_ids
+    )
 
 
 def _definitions(metadata: TableMetadata) -> Mapping[str, Mapping[int, str]]:

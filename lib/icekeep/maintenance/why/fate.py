@@ -18,6 +18,7 @@ from icekeep.maintenance.rewrite.alive import living_runs
 from icekeep.maintenance.why.reasons import GONE, TRASH, FileState, PlanOfFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import OWN_DIRECTORY
+from icekeep.spec.readers import registered_readers
 from icekeep.spec.retention import (
     MAX_REF_AGE_MS,
     MAX_SNAPSHOT_AGE_MS,
@@ -85,14 +86,18 @@ def kept_until(
 
 
 def _moments(metadata: TableMetadata, policy: RetentionPolicy) -> Iterable[int]:
-    """When a snapshot, a reference or a writer's progress may become too old: right after it has the age."""
+    """When a snapshot, a reference, a writer's progress or a reader's lag may become too old: right after it has the age."""
     ages = {ref.max_snapshot_age_ms for ref in metadata.refs.values()} - {None}
     ages |= {default_limit(metadata, MAX_SNAPSHOT_AGE_MS)}
+    registered = registered_readers(metadata, metadata.refs)
     for snapshot in metadata.snapshots:
         yield from (snapshot.timestamp_ms + age + 1 for age in ages if age is not None)
         yield snapshot.timestamp_ms + policy.least_age_ms + 1
         if writers_of(snapshot, policy.progress_keys):
             yield snapshot.timestamp_ms + policy.keep_writer_progress_ms
+        if registered:
+            yield snapshot.timestamp_ms + policy.max_reader_lag_ms + 1
+    yield from (one.moved_ms + policy.max_reader_lag_ms + 1 for one in registered if one.moved_ms is not None)
     for ref in metadata.refs.values():
         head = metadata.snapshots_by_id.get(ref.snapshot_id)
         age = default_limit(metadata, MAX_REF_AGE_MS) if ref.max_ref_age_ms is None else ref.max_ref_age_ms

@@ -1,11 +1,11 @@
-"""The commands that move references, `restore`, which undoes a run, and `register`, for a table that no catalog has."""
+"""The commands that move references, `restore`, which undoes a run, and `register` and `unregister`."""
 
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import UsageError
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.register import register_table
+from icekeep.maintenance.register import refuse_moved, register_table, unregister_table
 from icekeep.maintenance.restore.job import Restorable, RestoreResult, list_restorable, plan_restore
 from icekeep.maintenance.restore.job import restore as restore_run
 from icekeep.planning.spark.session import SparkSource
@@ -141,4 +141,38 @@ def register(
         location=table.metadata.location,
         current_snapshot_id=table.metadata.current_snapshot_id,
         snapshots_count=len(table.metadata.snapshots),
+    )
+
+
+class TableUnregistered(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that its catalog has no more, or would not have.
+
+    Attributes:
+        metadata_location: its metadata file, which `register` takes. In a rehearsal it is where the file is now, which a catalog
+            in a directory would move aside.
+        current_snapshot_id: `None` for a table without data.
+    """
+
+    metadata_location: str
+    table_uuid: str | None
+    location: str
+    current_snapshot_id: int | None
+    snapshots_count: int
+    status: str = "done"
+
+
+def unregister(table: Table, *, metadata_location: str | None = None, dry_run: bool = False) -> TableUnregistered:
+    """Take a table out of its catalog, or say what `register` would be given; raises what `unregister_table` raises."""
+    if dry_run:
+        refuse_moved(table, metadata_location)
+        kept = table.metadata_location
+    else:
+        kept = unregister_table(table, metadata_location)
+    return TableUnregistered(
+        metadata_location=kept,
+        table_uuid=table.metadata.table_uuid,
+        location=table.metadata.location,
+        current_snapshot_id=table.metadata.current_snapshot_id,
+        snapshots_count=len(table.metadata.snapshots),
+        status="planned" if dry_run else "done",
     )

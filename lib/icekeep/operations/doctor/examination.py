@@ -12,8 +12,10 @@ from icekeep.catalog.base import Catalog, Identifier, validate_namespace
 from icekeep.errors import NotFoundError, UsageError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.formats.machine import processors_count, task_memory_bytes
+from icekeep.maintenance.upgrade.job import look_before_upgrade
+from icekeep.maintenance.upgrade.obstacles import READERS, UNKNOWN_ENGINES
 from icekeep.names import split_name
-from icekeep.operations.configuration.catalogs import Catalogs
+from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.configuration.file import NOTIFICATIONS, NotificationSettings
 from icekeep.operations.doctor.driver import (
     DRIVER,
@@ -46,7 +48,7 @@ from icekeep.operations.doctor.places import (
     look_at_records,
     look_at_store,
 )
-from icekeep.operations.loading import configured_catalogs, open_settings
+from icekeep.operations.loading import configured_catalogs, load_table, open_settings
 from icekeep.operations.recording import records_of
 from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE, heap_bytes, python_memory
 from icekeep.planning.spark.executors import ExecutorAnswer, described_process, executor_answers, executor_processes
@@ -109,7 +111,7 @@ def doctor(
     return _examined(lambda: Configured([subject]), spark, site, executors, listener)
 
 
-def examine(
+def examine(  # noqa: PLR0913 - the words of the command
     catalogs: Callable[[], Catalogs],
     catalog: str | None,
     spark: "SparkSource",
@@ -117,9 +119,23 @@ def examine(
     namespace: str | None = None,
     location: str | None = None,
     executors: bool = False,
+    table: str | None = None,
+    upgrade_to: int | None = None,
     listener: Listener = SILENT,
 ) -> DoctorResult:
-    """The same for the command line, which knows where catalogs are configured; raises `UsageError` for what is no namespace."""
+    """The same for the command line, which knows where catalogs are configured.
+
+    Args:
+        table: nothing is looked at but what stands in the way of format version `upgrade_to` of this table.
+
+    Raises:
+        UsageError: what is given is no namespace, or a table without a format version, or the other way round.
+        IcekeepError: the table cannot be loaded or read, or cannot have the format version.
+    """
+    if (table is None) is not (upgrade_to is None):
+        raise UsageError("--table and --upgrade-to belong together; give both, or neither")
+    if table is not None and upgrade_to is not None:
+        return _looked_at_before_upgrade(find_table(catalogs(), table, catalog), upgrade_to, spark)
     if namespace == "":
         raise UsageError("--namespace is empty; give one that exists, such as 'sandbox' or 'db.sandbox'")
     site = _site(namespace, location)
@@ -133,6 +149,20 @@ def examine_opening(catalogs: Callable[[], Catalogs], catalog: str, listener: Li
         about = f"catalog {subject.name}"
         with _step(listener, f"opening {about}"), _unbroken(notes, about):
             look_at_opening(notes, subject, needs)
+    return notes.result(SYSTEM.monotonic_ms() - began_ms)
+
+
+def _looked_at_before_upgrade(reference: TableReference, to: int, spark: "SparkSource") -> DoctorResult:
+    """What stands in the way of a format version of a table, as `upgrade` looks for it."""
+    began_ms, notes, about = SYSTEM.monotonic_ms(), Notes(), f"table {reference.full_name}"
+    table = load_table(reference)
+    found = look_before_upgrade(table, to, spark)
+    for one in found:
+        # Of what leaves no trace in a table nothing can be found out here.
+        status = NOT_TRIED if one.name in (READERS, UNKNOWN_ENGINES) else OK
+        notes.add(about, one.name, WRONG if one.holds_up else status, f"{one.found}; {one.advice}")
+    if not found:
+        notes.add(about, "format version", OK, f"the table has format version {table.metadata.format_version}")
     return notes.result(SYSTEM.monotonic_ms() - began_ms)
 
 
