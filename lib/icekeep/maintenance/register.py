@@ -114,7 +114,7 @@ def unregister_table(table: Table, metadata_location: str | None = None) -> str:
     would not be the table's last metadata then.
 
     Args:
-        metadata_location: the metadata file that was shown to whoever decided; by default that of `table`.
+        metadata_location: the metadata file that was shown before this was decided; by default that of `table`.
 
     Returns:
         Where the metadata is, which `register_table` takes: in a catalog that finds tables by their directory it was moved aside.

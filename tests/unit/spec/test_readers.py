@@ -67,7 +67,7 @@ def test_reader_is_waited_for_up_to_a_lag(days, status, gone):
     assert (statuses(found), found.snapshot_ids) == ({"billing": status}, gone)
 
 
-def test_reader_that_moves_is_waited_for_however_old_its_snapshot_is():
+def test_reader_that_moves_is_waited_for_at_any_age():
     builder = MetadataBuilder().commits(4)
     late = day(60)
     assert statuses(expire(builder.properties(consumer("b", 2, late - DAY_MS)), now_ms=late)) == {"b": "waited_for"}
@@ -109,7 +109,7 @@ def test_nobody_is_waited_for_without_a_lag():
     assert (found.snapshot_ids, found.readers) == ({1, 2, 3}, ())
 
 
-def test_snapshot_that_is_named_is_refused_while_a_reader_needs_it():
+def test_named_snapshot_is_refused_while_a_reader_needs_it():
     builder = MetadataBuilder().commits(4).properties(consumer("b", 2))
     with pytest.raises(SafetyError, match="cannot expire snapshot 3: reader 'b' has not read all after it"):
         expire(builder, snapshot_ids=(3,))

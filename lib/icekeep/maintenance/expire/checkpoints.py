@@ -7,7 +7,7 @@
 A stream that starts again does the first batch again that is not done, from where the last one ended that is: that position
 counts, and before any batch is done where the source began. With the trigger `availableNow` Iceberg (up to 1.12) wants to see
 the snapshot again where the source began, whatever it has read since; nothing can keep that for good. A checkpoint of which
-anything cannot be read says so, and the expiration keeps everything: whoever gives a directory wants its stream to go on.
+anything cannot be read says so, and the expiration keeps everything: a directory is named so that its stream goes on.
 
 Flink's position is in the binary state of its checkpoints, which only a job can read: a Flink job registers (`spec/readers`).
 """
