@@ -13,6 +13,7 @@ from icekeep.policies.values import ENABLED, MODE, WHEN, Mode
 
 PREFIX = "icekeep."
 OWNERS_SETTINGS: Mapping[str, frozenset[str]] = {
+    "expire_rows": frozenset({"where", "edge", "branch"}),
     "compact": frozenset({"strategy", "sort_order", "where", "options", "branch", "verify"}),
     "rewrite_position_deletes": frozenset({"where", "options", "branch", "convert_equality_deletes"}),
     "rewrite_manifests": frozenset({"spec_id", "sort_by", "where", "workload", "options", "branch"}),
