@@ -9,6 +9,7 @@ from icekeep.errors import UsageError
 from icekeep.operations.arguments import OutputOptions, named_command, output_options, parse_command, parser_of
 from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.jobs import JOBS
+from icekeep.settings import SettingKind
 from kit.cases import for_each
 
 NOW_MS = 1_767_225_600_000
@@ -28,7 +29,7 @@ def test_a_job_s_script_and_the_command_take_the_same_flags():
 
 def test_only_settings_that_were_given_are_passed_on():
     for job in JOBS.values():
-        must = {setting.argument: (7,) for setting in job.settings if setting.is_required}
+        must = {s.argument: "7" if s.kind is SettingKind.FILTER else (7,) for s in job.settings if s.is_required}
         command = parse(job.name, "--table", "db.t", *(f"--{name}=7" for name in must))
         assert command.arguments == must
         assert (command.output, command.result_file, command.verbose, command.dry_run) == ("table", None, False, False)
@@ -36,7 +37,7 @@ def test_only_settings_that_were_given_are_passed_on():
 
 def test_repeated_single_value_flag_is_refused():
     """Also on the scripts of jobs; a flag without a value says the same twice."""
-    given = {"--output": "json", "--log-format": "json", "--color": "never"}
+    given = {"--output": "json", "--log-format": "json", "--color": "never", "--edge": "keep"}
     for name in (*JOBS, *COMMANDS):
         parser = parser_of(name, NOW_MS)
         valued = [

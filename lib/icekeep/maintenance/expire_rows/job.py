@@ -90,6 +90,7 @@ class ExpireRowsResult(JobResult, frozen=True, kw_only=True):
         edge_data_files_count: files at the edge, of which some rows may match: those that `keep` leaves in the table, and whose
             rows `deletes` and `rewrite` have read.
         edge_records_count: rows of these.
+        edge_bytes_count: of these files.
         deleted_records_count: rows of files at the edge that were taken out, one by one or with their file.
         emptied_data_files_count: files at the edge that went as a whole, since no other row was left in them.
         added_delete_files_count: with positions of expired rows; vectors, each counted.

@@ -117,7 +117,10 @@ class ExpirySums(msgspec.Struct):
 class ExpiredPartition(msgspec.Struct, frozen=True, kw_only=True):
     """What expires of one partition, and what is at its edge; sizes in bytes.
 
-    `partition` is as Iceberg's partition paths show it; empty for a table without partitions.
+    Attributes:
+        partition: as Iceberg's partition paths show it; empty for a table without partitions.
+        removed_data_files_count, removed_records_count, removed_bytes_count: data files that go as a whole.
+        edge_data_files_count, edge_records_count, edge_bytes_count: files at the edge.
     """
 
     partition: str
@@ -145,6 +148,7 @@ class ExpireRowsPlan(Rendered, frozen=True, kw_only=True):
         edge_data_files_count: files at the edge, of which some rows may match. Those that `keep` leaves in the table, and whose
             rows `deletes` and `rewrite` read.
         edge_records_count: rows of these, of which a part matches: the most that a run may delete by row.
+        edge_bytes_count: of these files.
         swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
         partitions_count: with something that expires, or at the edge.
         partitions: the first of them.

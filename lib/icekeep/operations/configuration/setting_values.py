@@ -43,6 +43,8 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
         case SettingKind.LOCATIONS:
             return _locations(text)
         case _:
+            if setting.choices and text not in setting.choices:
+                raise UsageError(f"{text!r} is none of {', '.join(setting.choices)}")
             return text
 
 
