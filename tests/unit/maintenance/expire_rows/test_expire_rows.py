@@ -312,12 +312,35 @@ def while_it_plans(monkeypatch: pytest.MonkeyPatch, others: Any) -> None:
 EXPIRY_SUMS = job.expiry_sums
 
 
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("seed", seeds(scaled(40)))
+def test_others_may_write_meanwhile(monkeypatch: pytest.MonkeyPatch, seed: int, edge: str) -> None:
+    """No row of theirs is lost, nothing that they deleted comes back, and old rows that match are gone."""
+    history, chosen = History.of(seed, in_memory(), (2, 2, 3, 3)), Choices(seed)
+    rows, old = some_filter(history, chosen), {row.id for row in history.model.rows}
+
+    def others() -> None:
+        kinds = ("append", "positions", "equality", "upsert", "spec")
+        history.went_on([(chosen.choice(kinds), chosen.getrandbits(31)) for _ in range(chosen.randint(1, 3))])
+        if chosen.random() < 0.5:
+            compact(history.table, no_spark, options={"rewrite-all": "true"})
+
+    while_it_plans(monkeypatch, others)
+    expire_rows(history.table, no_spark, where=rows, edge=edge)
+    live, matching = set(ids(history.table)), matching_ids(history, rows)
+    assert history.model.ids - matching <= live <= history.model.ids
+    assert edge == "keep" or not live & matching & old
+    history.model.delete(history.model.ids - live)
+    assert history.by.rows() == history.expected()
+    assert check(history.table, no_spark, deep=True).faults == ()
+
+
 def test_rows_that_others_moved_go_with_their_new_file(monkeypatch):
     world = of_months(1, 2)
     world.append(1)
     while_it_plans(monkeypatch, lambda: compact(world.table, no_spark, options={"rewrite-all": "true"}))
     done = expire_rows(world.table, no_spark, where="at < '2013-02-01T00:00:00Z'")
-    assert (done.attempts_count, done.removed_data_files_count, done.removed_records_count) == (1, 1, 10)
+    assert (done.attempts_count, done.removed_data_files_count, done.removed_records_count) == (2, 1, 10)
     assert ids(world.table) == [2000000 + n for n in range(5)]
 
 
