@@ -370,9 +370,7 @@ def test_a_filter_that_no_file_matches_whole_does_nothing(bounded):
 
 def test_fewer_files_than_were_planned_are_a_conflict(bounded):
     gone = run(bounded, DeleteFiles(paths=frozenset({path_of("a")}))).table
-    assert "of 1 data files that are to be removed" in refused(
-        gone, RowDelta(rows=parse_where("id < 11"), least_count=1)
-    )
+    refused(gone, RowDelta(rows=parse_where("id < 11"), least_count=1), "of 1 data files that are to be removed")
 
 
 def test_of_named_files_all_go_and_no_other(bounded):
