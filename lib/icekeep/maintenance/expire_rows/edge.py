@@ -19,9 +19,9 @@ from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.commit.manifests import without_history
 from icekeep.commit.retry import reloaded
 from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, MissingFileError, job_failed
-from icekeep.formats.deletes.matched_rows import MatchedRowsOutcome, MatchedRowsTask, SearchedFile, TakenOut, take_out
 from icekeep.formats.deletes.rewrite import delete_format, delete_granularity
 from icekeep.formats.options import write_options
+from icekeep.formats.rewrite.matched_rows import MatchedRowsOutcome, MatchedRowsTask, SearchedFile, TakenOut, take_out
 from icekeep.maintenance.delete.neighbours import refuse_files_of_others
 from icekeep.maintenance.deletes.equality_plan import data_entry, delete_entry
 from icekeep.maintenance.rewrite.run import RewriteRun, undoing

@@ -22,10 +22,10 @@ from icekeep.commit.file_sets import Digest, entry_digest
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError, argument, table_at
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.formats.deletes.matched_rows import TakenOut
 from icekeep.formats.deletes.read import hold_own_path
 from icekeep.formats.deletes.rewrite import delete_format, delete_granularity
 from icekeep.formats.options import write_options
+from icekeep.formats.rewrite.matched_rows import TakenOut
 from icekeep.maintenance.deletes.equality_plan import data_entry
 from icekeep.maintenance.expire_rows.edge import STEP, TakenRows, discard, take_out_rows
 from icekeep.maintenance.expire_rows.plan import (
