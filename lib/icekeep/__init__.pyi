@@ -73,6 +73,10 @@ from icekeep.maintenance.expire.job import ExpireSnapshotsResult as ExpireSnapsh
 from icekeep.maintenance.expire.job import expire_snapshots as expire_snapshots
 from icekeep.maintenance.expire.job import plan_expire_snapshots as plan_expire_snapshots
 from icekeep.maintenance.expire.plan import ExpireSnapshotsPlan as ExpireSnapshotsPlan
+from icekeep.maintenance.expire_rows.job import ExpireRowsResult as ExpireRowsResult
+from icekeep.maintenance.expire_rows.job import expire_rows as expire_rows
+from icekeep.maintenance.expire_rows.job import plan_expire_rows as plan_expire_rows
+from icekeep.maintenance.expire_rows.plan import ExpireRowsPlan as ExpireRowsPlan
 from icekeep.maintenance.history import CommitEntry as CommitEntry
 from icekeep.maintenance.history import CommitHistoryResult as CommitHistoryResult
 from icekeep.maintenance.history import commit_history as commit_history

@@ -11,6 +11,49 @@ from icekeep.airflow.job_operators import JobOperator as JobOperator
 from icekeep.airflow.operators import MaintenanceOperator as MaintenanceOperator
 from icekeep.airflow.provider import table_uri as table_uri
 
+class ExpireRowsOperator(JobOperator):
+    """Delete rows above an age, or of any filter: whole files by metadata alone.
+
+    Args:
+        task_id: of the task.
+        table: CATALOG.NAMESPACE.TABLE, the catalog as the configuration calls it. Templated.
+        where: the rows that expire, e.g. "ts < now - 90d". Templated.
+        edge: what becomes of files of which only some rows match: keep leaves them until all do, deletes writes deletes
+            of positions, rewrite copies the other rows (default: keep). Templated.
+        allow_all_rows: go on although the filter matches every row there can be. Templated.
+        branch: the branch to work on and to commit to (default: main). Templated.
+        snapshot_properties: a key of your own in the summaries of the new snapshots, e.g. ticket=OPS-7; may be
+            repeated. Templated.
+        spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
+        dry_run: whether it shows its plan and changes nothing.
+        installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
+            ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
+        deferrable: whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the worker
+            waits. By default as `[operators] default_deferrable` of Airflow says.
+        alias: the asset alias under which a commit is an event; by default there are no events.
+        arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        table: str,
+        where: str | None = None,
+        edge: str | None = None,
+        allow_all_rows: bool | str | None = None,
+        branch: str | None = None,
+        snapshot_properties: dict[str, str] | None = None,
+        spark: bool = False,
+        dry_run: bool = False,
+        installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
+        deferrable: bool | None = None,
+        alias: str | None = None,
+        **arguments: Any,
+    ) -> None: ...
+
 class CompactOperator(JobOperator):
     """Rewrite badly sized data files (Iceberg's rewrite_data_files).
 

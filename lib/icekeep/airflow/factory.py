@@ -32,6 +32,7 @@ from icekeep.airflow.installation import Installation
 from icekeep.airflow.operators import MaintenanceOperator
 from icekeep.airflow.versions import DAG, AirflowFailException, BaseOperator, Param, states_of_run, task_group
 from icekeep.errors import ConfigError, UsageError, and_more
+from icekeep.maintenance import compact
 from icekeep.operations.configuration.file import Configuration, read_config
 from icekeep.operations.jobs import POLICY_JOBS
 from icekeep.policies.resolution import Schedule, schedule_of
@@ -310,7 +311,7 @@ def by_hand_dag(defaults: Layer, installation: Installation, submit: Mapping[str
         tags=["icekeep"],
         params={
             "table": Param("", type="string", minLength=5, title="Table", description="CATALOG.NAMESPACE.TABLE"),
-            "job": Param(POLICY_JOBS[0], type="string", enum=[*POLICY_JOBS], title="Job"),
+            "job": Param(compact.JOB.name, type="string", enum=[*POLICY_JOBS], title="Job"),
             "arguments": Param(
                 [],
                 type="array",

@@ -22,8 +22,8 @@ from icekeep.decoding import from_json
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.spec.snapshots import MAIN
 
-REWRITE, APPLY, REMOVE = "rewrite", "apply", "remove"
-"""What is done with files: they are replaced, their deletes are applied, or they go since nothing needs them."""
+REWRITE, APPLY, REMOVE, DELETE_ROWS = "rewrite", "apply", "remove", "delete rows"
+"""What is done with files: they are replaced, their deletes are applied, they go since nothing needs them, or rows of them go."""
 
 POSITION_DELETES, EQUALITY_DELETES, VECTOR = "position delete file", "equality delete file", "deletion vector"
 
@@ -57,7 +57,7 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     @property
     def is_of_a_file(self) -> bool:
         """Whether it says what becomes of a file."""
-        return self.do != APPLY and self.kind not in _NO_FILES
+        return self.do not in (APPLY, DELETE_ROWS) and self.kind not in _NO_FILES
 
 
 class PlanCost(msgspec.Struct, frozen=True, kw_only=True):

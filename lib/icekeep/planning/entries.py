@@ -21,15 +21,18 @@ from icekeep.formats.machine import processors_count
 from icekeep.planning.decoder import ManifestDecoder, chosen_decoder, note_slow_read
 from icekeep.planning.manifests import ENTRIES, METRICS, STORED, partition_keys, read_manifests, read_through
 from icekeep.planning.memory import Columns, RememberedStorage
-from icekeep.planning.prune import columns_needed, files_that_may_match, partitions_that_match
+from icekeep.planning.prune import columns_needed, files_that_may_match, files_that_must_match, partitions_that_match
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_tasks
 from icekeep.planning.spark.workers import MANIFEST_BYTES, TaskSize, tasks_count
 from icekeep.spec.collections import balanced, packed
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
+from icekeep.spec.filters.evaluators import project_strict
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, BoundPredicate, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestFile, Status
 from icekeep.spec.manifests.write import partition_codec
+from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.schema import Schema
 from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import REQUESTS_AT_ONCE, Storage
 from icekeep.storage.locations import are_local
@@ -47,10 +50,23 @@ _MIN_ENTRY_BYTES = 50
 
 
 class SpecFilter(msgspec.Struct, frozen=True):
-    """The partition type of one spec, and the inclusive projection of the scan's filter onto it."""
+    """The partition type of one spec, and the inclusive projection of the scan's filter onto it.
+
+    `strict`, which only the column `ALL_MATCH` needs, has the strict projection of each predicate of the filter.
+    """
 
     partition: StructType
     matches: Expression = ALWAYS_TRUE
+    strict: Mapping[BoundPredicate, Expression] = {}
+
+    def strictly(self, rows: Expression, spec: PartitionSpec, schema: Schema) -> "SpecFilter":
+        """With the strict projections of a filter that is bound to a schema, onto the partitions of the spec."""
+        strict = {predicate: project_strict(predicate, spec, schema) for predicate in predicates(rows)}
+        return msgspec.structs.replace(self, strict=strict)
+
+
+ALL_MATCH = pa.field("all_match", pa.bool_(), nullable=False)
+"""A column beside those of `ENTRIES`: whether all rows of the file match the filter, by its partition and metrics."""
 
 
 class EntryFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,7 +314,7 @@ def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[Manifes
 
 
 def entries_schema(columns: frozenset[str]) -> pa.Schema:
-    return pa.schema([field for field in ENTRIES if field.name in columns])
+    return pa.schema([field for field in (*ENTRIES, ALL_MATCH) if field.name in columns])
 
 
 def _batches(task: DecodeTask) -> Iterator[pa.RecordBatch]:
@@ -344,11 +360,13 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
                 arrays.append(pa.repeat(pa.scalar(spec_id, pa.int32()), steps.by_metrics_count))
             elif name == "partition":
                 arrays.append(partition_keys(rows[name], codec))
-            elif remembered is None and rows is stored:
-                # DataFusion's arrays lie in larger buffers, which they keep: a third of the memory of a plan's paths.
-                arrays.append(pa.concat_arrays([rows[name]]))
+            elif name == ALL_MATCH.name:
+                all_match = files_that_must_match(wanted.where, batch, spec.partition.fields, spec.strict)
+                arrays.append(pa.array(all_match[selected]))
             else:
-                arrays.append(rows[name])
+                # DataFusion's arrays lie in larger buffers, which they keep: a third of the memory of a plan's paths.
+                is_large = remembered is None and rows is stored
+                arrays.append(pa.concat_arrays([rows[name]]) if is_large else rows[name])
         yield DecodedEntries(pa.RecordBatch.from_arrays(arrays, schema=schema), steps)
     if slow_manifests:
         nothing = pa.RecordBatch.from_pylist([], schema)
@@ -359,8 +377,9 @@ def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> Columns:
     """The columns to read, each with the field ids to read of it; of metrics that only the filter needs, those of its fields."""
     wanted = task.wanted
     stored = task.columns & {"manifest_path", *STORED.names}
-    read = {"status", "file_size_in_bytes", *columns_needed(wanted.where), *stored}
-    if "partition" in task.columns or spec.matches is not ALWAYS_TRUE:
+    strictly = ALL_MATCH.name in task.columns
+    read = {"status", "file_size_in_bytes", *columns_needed(wanted.where, strictly=strictly), *stored}
+    if strictly or "partition" in task.columns or spec.matches is not ALWAYS_TRUE:
         read.add("partition")
     if wanted.added_by is not None:
         read.add("snapshot_id")

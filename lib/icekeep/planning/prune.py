@@ -4,7 +4,7 @@ Bounds are decoded to types whose order is Iceberg's: whole numbers, floats with
 Decimals, of up to 38 digits, become 32 bytes with the sign bit flipped, so that the least is all zeros.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 from icekeep.formats.arrow.projection import Mask, where_true
 from icekeep.formats.evaluate import matches
 from icekeep.planning.manifests import map_positions
-from icekeep.spec.filters.evaluators import Contents, contents_of, evaluate, may_match
+from icekeep.spec.filters.evaluators import Contents, contents_of, evaluate, may_match, must_match
 from icekeep.spec.filters.expressions import (
+    ALWAYS_FALSE,
+    ALWAYS_TRUE,
     INEQUALITIES,
     PREFIX_OPERATIONS,
     TRUE_OF_NULL_TO_SOME,
@@ -185,9 +187,36 @@ def files_that_may_match(bound: Expression, entries: pa.RecordBatch) -> Mask:
     return (entries.column("record_count").to_numpy() != 0) & evaluate(bound, file_may_match)
 
 
-def columns_needed(bound: Expression) -> frozenset[str]:
-    """The columns of entries that `files_that_may_match` reads."""
+def files_that_must_match(
+    bound: Expression,
+    entries: pa.RecordBatch,
+    fields: Sequence[NestedField],
+    strict: Mapping[BoundPredicate, Expression],
+) -> Mask:
+    """Whether all rows of each of the entries match, by their partitions and metrics, predicate by predicate.
+
+    Args:
+        entries: with the columns of `columns_needed(bound, strictly=True)` and `partition`.
+        fields: of the partition type of the entries.
+        strict: the strict projection of each predicate onto the partitions of the entries' spec.
+    """
+    statistics = {predicate.field.field_id: _Statistics(entries, predicate.field) for predicate in predicates(bound)}
+
+    def all_match(predicate: BoundPredicate) -> Mask:
+        column, projected = statistics[predicate.field.field_id], strict[predicate]
+        by_metrics = must_match(predicate, column.contents, column.bounds_allow)
+        if projected is ALWAYS_FALSE:
+            return np.ones(entries.num_rows, np.bool_) & by_metrics
+        return by_metrics | partitions_that_match(projected, fields, entries.column("partition"))
+
+    return (entries.column("record_count").to_numpy() == 0) | evaluate(bound, all_match)
+
+
+def columns_needed(bound: Expression, *, strictly: bool = False) -> frozenset[str]:
+    """The columns of entries that `files_that_may_match` reads, or `files_that_must_match`."""
     needed = {"record_count"}
+    if strictly and bound is not ALWAYS_TRUE:
+        needed |= {"value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"}
     for predicate in predicates(bound):
         needed.add("null_value_counts")
         operation, type_ = predicate.operation, predicate.field.type

@@ -14,6 +14,7 @@ from icekeep.spec.readers import CONSUMER
 
 PREFIX = "icekeep."
 OWNERS_SETTINGS: Mapping[str, frozenset[str]] = {
+    "expire_rows": frozenset({"where", "edge", "branch"}),
     "compact": frozenset({"strategy", "sort_order", "where", "options", "branch", "verify"}),
     "rewrite_position_deletes": frozenset({"where", "options", "branch", "convert_equality_deletes"}),
     "rewrite_manifests": frozenset({"spec_id", "sort_by", "where", "workload", "options", "branch"}),

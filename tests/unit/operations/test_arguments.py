@@ -29,7 +29,8 @@ def test_a_job_s_script_and_the_command_take_the_same_flags():
 
 def test_only_settings_that_were_given_are_passed_on():
     for job in JOBS.values():
-        must = {s.argument: (7,) if s.kind is SettingKind.IDS else 7 for s in job.settings if s.is_required}
+        kinds = {SettingKind.IDS: (7,), SettingKind.FILTER: "7"}
+        must = {s.argument: kinds.get(s.kind, 7) for s in job.settings if s.is_required}
         command = parse(job.name, "--table", "db.t", *(f"--{name}=7" for name in must))
         assert command.arguments == must
         assert (command.output, command.result_file, command.verbose, command.dry_run) == ("table", None, False, False)
@@ -37,7 +38,7 @@ def test_only_settings_that_were_given_are_passed_on():
 
 def test_repeated_single_value_flag_is_refused():
     """Also on the scripts of jobs; a flag without a value says the same twice."""
-    given = {"--output": "json", "--log-format": "json", "--color": "never"}
+    given = {"--output": "json", "--log-format": "json", "--color": "never", "--edge": "keep"}
     for name in (*JOBS, *COMMANDS):
         parser = parser_of(name, NOW_MS)
         valued = [

@@ -303,7 +303,8 @@ def test_policy_settings_mean_the_same_as_flags(job):
     words = []
     for setting in job.settings:
         for name in ("a", "b.c") if setting.kind in MAPPINGS else ("",):
-            words += setting_arguments(setting, texts.get(setting.kind, "-x=y"), name)
+            text = setting.choices[-1] if setting.choices else texts.get(setting.kind, "-x=y")
+            words += setting_arguments(setting, text, name)
     asked = parse_command(["--table=t", *words], job.name, 12345)
     assert call_values(JobCall(job.name, tuple(words)), job, 12345) == asked.arguments
     assert len(asked.arguments) == len(job.settings)

@@ -75,6 +75,7 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "maintain": [],
         "compact": [*event, "--option", "rewrite-all=true", "--plan-out", "plan"],
         "apply": ["plan"],
+        "expire_rows": [*event, "--where", "id < 20", "--edge", "rewrite"],
         "expire_snapshots": [*event, "--older-than", "0s", "--trash", "3d"],
         "repair": ["--fault", "301", *event],
         "upgrade": ["--to", "3", *event],

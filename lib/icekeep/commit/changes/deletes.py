@@ -1,8 +1,8 @@
 """Add, replace and convert delete files.
 
-`RowDelta` is committed by UPDATE, DELETE and MERGE that rewrite no data file. `RewriteDeletes` replaces position delete files
-by fewer, or by vectors, that delete the same rows, and drops those that delete nothing. `ConvertDeletes` replaces equality
-deletes by deletes of the same rows by position.
+`RowDelta` is committed by UPDATE, DELETE and MERGE that rewrite no data file, and where rows expire. `RewriteDeletes` replaces
+position delete files by fewer, or by vectors, that delete the same rows, and drops those that delete nothing. `ConvertDeletes`
+replaces equality deletes by deletes of the same rows by position.
 
 An equality delete file is removed only if each live data file that it reaches was searched for its rows. Each attempt asks its
 base which files these are: one may have come since, as old as the others, from a compaction that kept its starting sequence
@@ -19,11 +19,14 @@ from typing import NamedTuple
 import msgspec
 
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.files import WhollyMatchingFiles
 from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, Isolation, Since, live_at, position_deletes_of
-from icekeep.commit.dangling import DeleteScopes, MinNumbers, is_dangling, min_numbers_in
+from icekeep.commit.dangling import DeleteScopes, MinNumbers, dangling, is_dangling, min_numbers_in
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
 from icekeep.commit.live_files import (
     HeadManifests,
+    KeptManifests,
+    PathProof,
     add,
     add_numbered,
     file_key,
@@ -33,10 +36,11 @@ from icekeep.commit.live_files import (
     require_format_version,
     require_spec,
 )
+from icekeep.commit.manifests import Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
@@ -66,11 +70,20 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
 
     `named` holds the paths of the data files in the rows of position delete files without `referenced_data_file`. A vector
     that replaces another must remove it. `isolation` is checked for `conflict_rows`, an unbound filter.
-    `starting_snapshot_id` is the snapshot that was read; `None`: the table was empty.
+    `starting_snapshot_id` is the snapshot that was read; `None`: the table was empty, or no row was read.
+
+    `rows` is an unbound filter: data files all of whose rows match it by partition and metrics are removed, as the base has
+    them, and with any of them the delete files that reach no data file afterwards; `proof` is that of `dangling`. Fewer than
+    `least_count` are a conflict: others replaced some. Where `only` is given, exactly the data files with these digests
+    (`entry_digest`) are removed, or it is a conflict.
     """
 
     added: tuple[DataFile, ...] = ()
     added_deletes: tuple[DataFile, ...] = ()
+    rows: Expression = ALWAYS_FALSE
+    least_count: int = 0
+    only: frozenset[Digest] | None = None
+    proof: PathProof | None = None
     removed: tuple[ManifestEntry, ...] = ()
     removed_deletes: tuple[ManifestEntry, ...] = ()
     named: frozenset[str] = frozenset()
@@ -88,7 +101,8 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
                 not live as it was read, or has new deletes; the isolation is violated.
             UnsupportedError: the format version lacks a kind of delete file.
         """
-        if not (self.added or self.added_deletes or self.removed or self.removed_deletes):
+        whole = bind(self.rows, base.schema, base.partition_specs)
+        if whole is ALWAYS_FALSE and not (self.added or self.added_deletes or self.removed or self.removed_deletes):
             return ()
         check_kinds(self.added_deletes, base.format_version)
         self._check_equality_ids(base)
@@ -104,8 +118,12 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         self._check_named(manifests, base, attempt, since)
         if self.removed and (self.added or self.isolation is not None):
             since.check_not_reached(self.removed, manifests.deletes, attempt)
-        kept = remove(manifests.data, attempt, as_read=self.removed)
-        deletes = remove_deletes(manifests, kept, attempt, as_read=self.removed_deletes)
+        selected = None if whole is ALWAYS_FALSE else WhollyMatchingFiles(whole, base, self.only)
+        kept = remove(manifests.data, attempt, as_read=self.removed, selected=selected)
+        unreached = None if selected is None else self._check_removed(manifests, kept, base, attempt)
+        deletes = remove_deletes(manifests, kept, attempt, as_read=self.removed_deletes, selected=unreached)
+        if not (self.added or self.added_deletes or kept.removed_count or deletes.removed_count):
+            return ()
         summary = SummaryBuilder(self.summary, kept.summary, deletes.summary)
         added = add(self.added, attempt, summary)
         added_deletes = add(self.added_deletes, attempt, summary, content=ManifestContent.DELETES)
@@ -115,6 +133,24 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         if self.added and not deletes_rows and not self.removed_deletes:
             operation = "append"
         return attempt.snapshot_updates(operation, new, summary, branch=self.branch)
+
+    def _check_removed(
+        self, manifests: HeadManifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
+    ) -> Selection | None:
+        """The delete files that reach nothing without the removed data files, which are those that were meant."""
+        count = kept.removed_count - len(self.removed)
+        least = self.least_count if self.only is None else len(self.only)
+        if count < least or (self.only is not None and count > least):
+            raise ConflictError(
+                f"of {least} data files that are to be removed, since all their rows match, {count} are live as they were read"
+            )
+        for path in self._named_files():
+            if path_digest(path) in kept.paths:
+                raise ConflictError(f"all rows of data file {path!r} match now, and only some did when it was read")
+        if not kept.removed_count and not self.added_deletes:
+            return None
+        left = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
+        return dangling(manifests.deletes, left, self.added, base, attempt, proof=self.proof)
 
     def _check_equality_ids(self, base: TableMetadata) -> None:
         for file in self.added_deletes:

@@ -11,6 +11,7 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Isolation, Matching, Since, live_at
+from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
 from icekeep.commit.live_files import KeptManifests, add, live_manifests, merged, remove, remove_deletes, require_spec
 from icekeep.commit.manifests import Selection
 from icekeep.commit.summary import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, STAGED_WAP_ID, SummaryBuilder
@@ -76,6 +77,26 @@ class MatchingFiles(Selection):
             f"data file {file.file_path!r} may hold rows that match the filter and rows that do not; it cannot be "
             "removed as a whole, so nothing was changed: rewrite the file, or filter by partition"
         )
+
+
+class WhollyMatchingFiles(Selection):
+    """Data files all of whose rows match a filter, bound to the current schema, by partition and metrics alone.
+
+    Args:
+        only: no file without one of these digests (`entry_digest`) is selected; `None`: any.
+    """
+
+    def __init__(self, rows: Expression, base: TableMetadata, only: frozenset[Digest] | None = None) -> None:
+        self._matching, self._only = Matching(base, rows), only
+        self._key = "all rows match", base.current_schema_id, None if only is None else digest_of_all(only)
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return self._key if self._matching.manifest(manifest) else None
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        if entry.data_file.content is not FileContent.DATA or not self._matching.entry(entry):
+            return False
+        return self._matching.holds_only(entry.data_file) and (self._only is None or entry_digest(entry) in self._only)
 
 
 class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):

@@ -451,7 +451,75 @@ def convert(task: ConversionTask, storage: Storage) -> ConversionOutcome:
     )
 
 
+def is_of_one_file(delete: ManifestEntry) -> bool:
+    """Whether it goes where a new vector holds its positions: it names the data file that it is for."""
+    return is_deletion_vector(delete.data_file) or delete.data_file.referenced_data_file is not None
+
+
 _Deleted = tuple[DataFile, Positions]
+
+
+class PositionsWriter:
+    """Writes the positions of deleted rows, as vectors in format version 3, else as position delete files.
+
+    Attributes:
+        added: the files so far; their user removes them where it fails.
+    """
+
+    def __init__(
+        self, metadata: TableMetadata, storage: Storage, names: FileNames, delete_format: str, granularity: Granularity
+    ) -> None:
+        self._metadata, self._storage, self._names = metadata, storage, names
+        self._delete_format, self._granularity = delete_format, granularity
+        self.added: list[DataFile] = []
+
+    def write(self, deleted: Iterator[tuple[DataFile, Positions]]) -> None:
+        """Write the positions of data files, each once and those of one partition side by side; of a vector all positions."""
+        if self._metadata.format_version > 2:
+            self._write_vectors(deleted)
+            return
+        # Positions of one delete file; of a single data file they exceed 0.
+        most = 0 if self._granularity == "file" else POSITIONS_A_FILE
+        for _, of_partition in groupby(deleted, lambda one: partition_key(one[0])):
+            for batch in packed(of_partition, (lambda one: len(one[1]), most)):
+                self._write_positions(batch)
+
+    def _write_positions(self, deleted: Sequence[_Deleted]) -> None:
+        first, _ = deleted[0]
+        paths = [
+            pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int8), [file.file_path]).cast("string")
+            for file, positions in deleted
+        ]
+        rows = pa.table(
+            [pa.chunked_array(paths), pa.chunked_array([positions for _, positions in deleted])],
+            names=[DELETE_FILE_PATH.name, DELETE_FILE_POS.name],
+        )
+        file = write_position_deletes(
+            self._storage,
+            self._new_location(first, self._delete_format),
+            self._delete_format,
+            rows,
+            spec_id=first.spec_id,
+            partition=first.partition,
+            properties=self._metadata.properties,
+        )
+        self.added.append(file)
+
+    def _write_vectors(self, deleted: Iterator[_Deleted]) -> None:
+        for first in deleted:
+            vectors = (
+                (
+                    VectorTarget(location=file.file_path, spec_id=file.spec_id, partition=file.partition),
+                    bitmap_from(positions),
+                )
+                for file, positions in chain([first], islice(deleted, VECTORS_A_FILE - 1))
+            )
+            location = self._new_location(first[0], FILE_FORMAT)
+            self.added += write_deletion_vectors(self._storage, location, vectors)
+
+    def _new_location(self, file: DataFile, file_format: str) -> str:
+        directory = self._metadata.partition_path(file.spec_id, file.partition)
+        return self._names.location(delete_suffix(file_format), directory)
 
 
 class _Work:
@@ -461,21 +529,18 @@ class _Work:
         self._task, self._storage = task, storage
         self._cache = DeleteCache()
         attempt = attempt_name(task.operation_id, task.partition_id, task.task_attempt_id)
-        self._names = FileNames(attempt, task.metadata.location, task.metadata.properties)
-        self.added: list[DataFile] = []
+        names = FileNames(attempt, task.metadata.location, task.metadata.properties)
+        self._writer = PositionsWriter(task.metadata, storage, names, task.delete_format, task.granularity)
         self.named: list[ConvertedFile] = []
         self.replaced: list[ManifestEntry] = []
         self.positions_count = 0
 
+    @property
+    def added(self) -> list[DataFile]:
+        return self._writer.added
+
     def run(self) -> None:
-        if self._task.metadata.format_version > 2:
-            self._write_vectors(self._deleted())
-            return
-        # Positions of one delete file; of a single data file they exceed 0.
-        most = 0 if self._task.granularity == "file" else POSITIONS_A_FILE
-        for _, of_partition in groupby(self._deleted(), lambda one: partition_key(one[0])):
-            for batch in packed(of_partition, (lambda one: len(one[1]), most)):
-                self._write_positions(batch)
+        self._writer.write(self._deleted())
 
     def _pieces(self) -> Iterator[LivePiece]:
         metadata, scopes = self._task.metadata, self._task.equality_deletes
@@ -518,46 +583,5 @@ class _Work:
                     continue
                 positions = np.union1d(positions, gone)
                 # Delete files for several data files are kept.
-                self.replaced += [
-                    entry
-                    for entry in earlier
-                    if is_deletion_vector(entry.data_file) or entry.data_file.referenced_data_file is not None
-                ]
+                self.replaced += filter(is_of_one_file, earlier)
             yield file, positions
-
-    def _write_positions(self, deleted: Sequence[_Deleted]) -> None:
-        task, (first, _) = self._task, deleted[0]
-        paths = [
-            pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int8), [file.file_path]).cast("string")
-            for file, positions in deleted
-        ]
-        rows = pa.table(
-            [pa.chunked_array(paths), pa.chunked_array([positions for _, positions in deleted])],
-            names=[DELETE_FILE_PATH.name, DELETE_FILE_POS.name],
-        )
-        file = write_position_deletes(
-            self._storage,
-            self._new_location(first, task.delete_format),
-            task.delete_format,
-            rows,
-            spec_id=first.spec_id,
-            partition=first.partition,
-            properties=task.metadata.properties,
-        )
-        self.added.append(file)
-
-    def _write_vectors(self, deleted: Iterator[_Deleted]) -> None:
-        for first in deleted:
-            vectors = (
-                (
-                    VectorTarget(location=file.file_path, spec_id=file.spec_id, partition=file.partition),
-                    bitmap_from(positions),
-                )
-                for file, positions in chain([first], islice(deleted, VECTORS_A_FILE - 1))
-            )
-            location = self._new_location(first[0], FILE_FORMAT)
-            self.added += write_deletion_vectors(self._storage, location, vectors)
-
-    def _new_location(self, file: DataFile, file_format: str) -> str:
-        directory = self._task.metadata.partition_path(file.spec_id, file.partition)
-        return self._names.location(delete_suffix(file_format), directory)

@@ -348,7 +348,7 @@ class _Planner:
 
 
 def data_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry:
-    """A live data file as it was read, from a row of `DATA_COLUMNS`."""
+    """A live data file as it was read, from a row of `DATA_COLUMNS`; its sort order is the row's, if that has one."""
     file = DataFile(
         file_path=row["file_path"],
         file_format=row["file_format"],
@@ -357,6 +357,7 @@ def data_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry
         record_count=row["record_count"],
         file_size_in_bytes=row["file_size_in_bytes"],
         first_row_id=row["first_row_id"],
+        sort_order_id=row.get("sort_order_id"),
     )
     return ManifestEntry(status=Status.EXISTING, sequence_number=row["sequence_number"], data_file=file)
 

@@ -136,8 +136,8 @@ def may_match(operation: Operation, predicate: BoundPredicate, holds: Contents, 
     return holds.null | holds.nan | allowed if is_true_of_null else holds.values & allowed
 
 
-def _must_match(predicate: BoundPredicate, holds: Contents, bounds_allow: BoundsAllow) -> Truth:
-    """Whether every row matches: none may match the complement, nor be a null or NaN that neither of the two matches."""
+def must_match(predicate: BoundPredicate, holds: Contents, bounds_allow: BoundsAllow) -> Truth:
+    """Whether every row of a file matches: none may match the complement, nor be a null or NaN that neither matches."""
     operation = predicate.operation
     fails = may_match(COMPLEMENTS[operation], predicate, holds, bounds_allow)
     if operation not in UNARY_OPERATIONS:
@@ -203,7 +203,7 @@ def file_may_match(bound: Expression, metrics: Metrics) -> bool:
 def file_must_match(bound: Expression, metrics: Metrics) -> bool:
     """Whether every row of a file matches; deletes do not change the answer."""
     return metrics.record_count == 0 or bool(
-        evaluate(bound, lambda predicate: _must_match(predicate, *_facts(predicate.field, metrics)))
+        evaluate(bound, lambda predicate: must_match(predicate, *_facts(predicate.field, metrics)))
     )
 
 

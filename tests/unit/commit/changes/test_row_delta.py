@@ -5,6 +5,7 @@ from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.conflicts import Isolation
+from icekeep.commit.file_sets import entry_digest
 from icekeep.errors import IcekeepBug, UnsupportedError
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import UNPARTITIONED
@@ -24,6 +25,7 @@ from kit.tables import (
     raw_list,
     set_ref,
     swap,
+    with_ids,
 )
 
 SNAPSHOT, SERIALIZABLE = Isolation.SNAPSHOT, Isolation.SERIALIZABLE
@@ -340,3 +342,46 @@ def test_a_branch_is_changed_alone(table):
     done = run(branched, delta(table, equality_deletes("e"), branch="audit")).table
     assert live(done, "audit") == {"a": 1, "b": 1, "c": 1, "e": 1}
     assert live(done) == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.fixture
+def bounded(catalog):
+    """Files of ids up to 10, from 5 to 15, and of ids that are not known; with deletes of each, and of all."""
+    table = memory_table(catalog)
+    table = add(table, *(with_ids(name, low, high, ()) for name, low, high in (("a", 1, 10), ("b", 5, 15))))
+    table = add(table, data_file("c"))
+    for name in "abc":
+        table = add_deletes(table, position_deletes(f"of {name}", name, referenced_data_file=path_of(name)))
+    return add_deletes(table, equality_deletes("e"))
+
+
+def test_files_of_a_filter_go_whole_with_their_deletes(bounded):
+    done = run(bounded, RowDelta(rows=parse_where("id <= 10"))).table
+    assert live(done).keys() == {"b", "c", "of b", "of c", "e"}
+    assert done.metadata.current_snapshot.operation == "delete"
+    everything = run(done, RowDelta(rows=parse_where("true"))).table
+    assert live(everything) == {}
+
+
+def test_a_filter_that_no_file_matches_whole_does_nothing(bounded):
+    assert not run(bounded, RowDelta(rows=parse_where("id < 10"))).changed
+    assert not run(bounded, RowDelta(rows=parse_where("0 = 1"))).changed
+
+
+def test_fewer_files_than_were_planned_are_a_conflict(bounded):
+    gone = run(bounded, DeleteFiles(paths=frozenset({path_of("a")}))).table
+    refused(gone, RowDelta(rows=parse_where("id < 11"), least_count=1), "of 1 data files that are to be removed")
+
+
+def test_of_named_files_all_go_and_no_other(bounded):
+    [a] = entries_of(bounded, "a")
+    table = add(bounded, with_ids("d", 1, 2, ()))
+    rows = parse_where("id < 11")
+    done = run(table, RowDelta(rows=rows, only=frozenset({entry_digest(a)}))).table
+    assert live(done).keys() == {"b", "c", "d", "of b", "of c", "e"}
+    refused(done, RowDelta(rows=rows, only=frozenset({entry_digest(a)})), "0 are live as they were read")
+
+
+def test_deletes_of_a_file_that_goes_whole_are_a_conflict(bounded):
+    change = delta(bounded, position_deletes("p", "a"), named=("a",), rows=parse_where("id < 11"))
+    refused(bounded, change, "all rows of data file")

@@ -84,7 +84,7 @@ def test_a_kind_of_error_comes_before_a_command_of_its_name(capsys):
         ("unavailible", "there is no help on 'unavailible'; did you mean 'unavailable'?"),
         ("left-tags", "there is no help on 'left-tags'; did you mean 'left-tag'?"),
         ("compct", "there is no help on 'compct'; did you mean 'compact'?"),
-        ("expire", "there is no help on 'expire'; did you mean 'expire_snapshots'?"),
+        ("expire", "there is no help on 'expire'; did you mean 'expire_rows' or 'expire_snapshots'?"),
         (
             "rewrite_data_files",
             "there is no help on 'rewrite_data_files'; `icekeep help compact` is that of the command that does what Iceberg's "
