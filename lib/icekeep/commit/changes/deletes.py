@@ -74,13 +74,15 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
 
     `rows` is an unbound filter: data files all of whose rows match it by partition and metrics are removed, as the base has
     them, and with any of them the delete files that reach no data file afterwards; `proof` is that of `dangling`. Where
-    `only` is given, exactly the data files with these digests (`entry_digest`) are, or it is a conflict.
+    `only` is given, exactly the data files with these digests (`entry_digest`) are, or it is a conflict, as fewer than
+    `least_count` are.
     """
 
     added: tuple[DataFile, ...] = ()
     added_deletes: tuple[DataFile, ...] = ()
     rows: Expression = ALWAYS_FALSE
     only: frozenset[Digest] | None = None
+    least_count: int = 0
     proof: PathProof | None = None
     removed: tuple[ManifestEntry, ...] = ()
     removed_deletes: tuple[ManifestEntry, ...] = ()
@@ -136,11 +138,14 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         self, manifests: HeadManifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
     ) -> Selection | None:
         """The delete files that reach nothing without the removed data files, which are those that were meant."""
-        if self.only is not None and kept.removed_count - len(self.removed) != len(self.only):
+        count = kept.removed_count - len(self.removed)
+        if self.only is not None and count != len(self.only):
             raise ConflictError(
-                f"{len(self.only)} data files are to be removed, and {kept.removed_count - len(self.removed)} of them are live "
-                "as they were read, with rows that all match"
+                f"{len(self.only)} data files are to be removed, and {count} of them are live as they were read, with rows that "
+                "all match"
             )
+        if count < self.least_count:
+            raise ConflictError(f"all rows of {self.least_count} data files matched, and now those of {count} do")
         for path in self._named_files():
             if path_digest(path) in kept.paths:
                 raise ConflictError(f"all rows of data file {path!r} match now, and only some did when it was read")
