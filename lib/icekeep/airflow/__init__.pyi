@@ -12,7 +12,7 @@ from icekeep.airflow.operators import MaintenanceOperator as MaintenanceOperator
 from icekeep.airflow.provider import table_uri as table_uri
 
 class ExpireRowsOperator(JobOperator):
-    """Delete rows of a filter, such as an age, by whole files where metadata alone shows that they all match.
+    """Delete rows above an age, or of any filter: whole files by metadata alone.
 
     Args:
         task_id: of the task.

@@ -25,12 +25,21 @@ from icekeep.planning.prune import (
     decode_bounds,
     encode_literals,
     files_that_may_match,
+    files_that_must_match,
     in_java_order,
     partitions_that_match,
 )
-from icekeep.spec.filters import evaluators
+from icekeep.spec.filters import evaluators, expressions
 from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.evaluators import file_may_match, partition_matches, project_inclusive, project_strict
+from icekeep.spec.filters.evaluators import (
+    file_may_match,
+    file_must_match,
+    partition_matches,
+    project_inclusive,
+    project_strict,
+    residual,
+    row_matches,
+)
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -97,6 +106,11 @@ def assert_agrees(seed: int) -> None:
     assert files_that_may_match(bound, batch_of(case.files)).tolist() == may, seed
     assert files_that_may_match(bound, batch_of(case.files, columns_needed(bound))).tolist() == may, seed
     assert [evaluators.file_must_match(bound, file) for file in case.files] == [
+        reference.file_must_match(bound, file) for file in case.files
+    ], seed
+    strict = dict.fromkeys(expressions.predicates(bound), ALWAYS_FALSE)
+    wanted = columns_needed(bound, strictly=True)
+    assert files_that_must_match(bound, batch_of(case.files, wanted), (), strict).tolist() == [
         reference.file_must_match(bound, file) for file in case.files
     ], seed
     for summaries in case.summaries:
@@ -308,6 +322,30 @@ def test_partitions_match_as_they_do_one_by_one(data: st.DataObject):
     structs = structs_of(fields, tuples)
     assert partitions_that_match(projection, fields, structs).tolist() == expected
     assert partitions_that_match(projection, fields, structs.slice(1)).tolist() == expected[1:]
+
+
+@given(st.data())
+@cases(300)
+def test_files_must_match_by_partition_or_metrics(data: st.DataObject):
+    """Where they must, all rows do; and it is said wherever the residual of a partition is decided by metrics."""
+    table, spec = data.draw(partitioned_tables())
+    schema = schema_of_columns(table)
+    bound = bind(data.draw(filters(table)), schema)
+    strict = {one: project_strict(one, spec, schema) for one in expressions.predicates(bound)}
+    fields = partition_type(spec, schema).fields
+    drawn = data.draw(st.lists(rows(table), min_size=1, max_size=5))
+    partition = partition_of(table, spec, drawn[0])
+    if not all(map(is_in_range, fields, partition)):
+        return
+    held = [row for row in drawn if repr(partition_of(table, spec, row)) == repr(partition)]
+    file = data.draw(metrics_of(table, held))
+    if data.draw(st.booleans()):
+        file = msgspec.structs.replace(file, lower_bounds=None, upper_bounds=None, null_value_counts=None)
+    batch = batch_of([file], columns_needed(bound, strictly=True))
+    batch = batch.append_column("partition", structs_of(fields, [partition]))
+    [must] = files_that_must_match(bound, batch, fields, strict).tolist()
+    assert not must or all(row_matches(bound, row) for row in held)
+    assert not must or file_must_match(residual(bound, spec, schema, partition), file)
 
 
 # Bounds

@@ -73,16 +73,16 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
     `starting_snapshot_id` is the snapshot that was read; `None`: the table was empty, or no row was read.
 
     `rows` is an unbound filter: data files all of whose rows match it by partition and metrics are removed, as the base has
-    them, and with any of them the delete files that reach no data file afterwards; `proof` is that of `dangling`. Where
-    `only` is given, exactly the data files with these digests (`entry_digest`) are, or it is a conflict, as fewer than
-    `least_count` are.
+    them, and with any of them the delete files that reach no data file afterwards; `proof` is that of `dangling`. Fewer than
+    `least_count` are a conflict: others replaced some. Where `only` is given, exactly the data files with these digests
+    (`entry_digest`) are removed, or it is a conflict.
     """
 
     added: tuple[DataFile, ...] = ()
     added_deletes: tuple[DataFile, ...] = ()
     rows: Expression = ALWAYS_FALSE
-    only: frozenset[Digest] | None = None
     least_count: int = 0
+    only: frozenset[Digest] | None = None
     proof: PathProof | None = None
     removed: tuple[ManifestEntry, ...] = ()
     removed_deletes: tuple[ManifestEntry, ...] = ()
@@ -139,13 +139,11 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Selection | None:
         """The delete files that reach nothing without the removed data files, which are those that were meant."""
         count = kept.removed_count - len(self.removed)
-        if self.only is not None and count != len(self.only):
+        least = self.least_count if self.only is None else len(self.only)
+        if count < least or (self.only is not None and count > least):
             raise ConflictError(
-                f"{len(self.only)} data files are to be removed, and {count} of them are live as they were read, with rows that "
-                "all match"
+                f"of {least} data files that are to be removed, since all their rows match, {count} are live as they were read"
             )
-        if count < self.least_count:
-            raise ConflictError(f"all rows of {self.least_count} data files matched, and now those of {count} do")
         for path in self._named_files():
             if path_digest(path) in kept.paths:
                 raise ConflictError(f"all rows of data file {path!r} match now, and only some did when it was read")

@@ -4,7 +4,7 @@ from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, CatalogChange, Job, Sett
 
 JOB = Job(
     name="expire_rows",
-    summary="delete rows of a filter, such as an age, by whole files where metadata alone shows that they all match",
+    summary="delete rows above an age, or of any filter: whole files by metadata alone",
     rank=5,
     settings=(
         Setting("where", SettingKind.FILTER, 'the rows that expire, e.g. "ts < now - 90d"', is_required=True),

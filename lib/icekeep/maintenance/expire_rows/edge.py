@@ -42,6 +42,9 @@ _SHARES_A_SLOT = 3
 _OPEN_COST_BYTES = 4 * MIB
 """What opening a data file costs, as an amount of data; Iceberg's scans reckon with the same."""
 
+_LEAST_SHARE_BYTES = 32 * MIB
+"""What is worth a thread of its own."""
+
 
 class TakenRows(msgspec.Struct, frozen=True):
     """What all tasks did, together."""
@@ -159,9 +162,10 @@ def _tasks(
     size_bytes: int,
 ) -> list[MatchedRowsTask]:
     metadata, codecs = table.metadata, PartitionCodecs(table.metadata.partition_types)
-    count = _SHARES_A_SLOT * workers.slots
+    weight = size_bytes + len(files) * _OPEN_COST_BYTES
+    # Little work is not divided, so that delete files may be for a whole partition.
+    count = min(_SHARES_A_SLOT * workers.slots, -(-weight // _LEAST_SHARE_BYTES))
     if workers.spark is not None:
-        weight = size_bytes + len(files) * _OPEN_COST_BYTES
         count = tasks_count(workers.spark, weight, DATA_BYTES, a_slot=_SHARES_A_SLOT)
     tasks = []
     shares = cut_evenly(files, lambda row: row["file_size_in_bytes"] + _OPEN_COST_BYTES, count)

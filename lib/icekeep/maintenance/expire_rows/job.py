@@ -4,9 +4,9 @@ manifests -> sums of what expires -> one commit: data files all of whose rows ma
 with the delete files that reach nothing any more; and, where that is asked for, what takes out the expired rows of the files at
 the edge
 
-The moment of `now` in the filter is that of the run's begin, or of the saved plan. A commit removes by the filter, not by a list:
-what others have moved to other files meanwhile goes if all rows of those match. Files that were read are named as they were
-read, and where others changed one of them the job plans again. Rows that others add meanwhile need not go.
+The moment of `now` in the filter is that of the run's begin, or of the saved plan. A commit removes by the filter, not by a list
+that grows with the table. Where it finds fewer files than were planned, since others replaced some, the job plans again. So it
+does where others changed a file that was read: these are named as they were read. Rows that others add meanwhile need not go.
 """
 
 import logging
@@ -139,7 +139,7 @@ def expire_rows(table: Table, request: ExpireRowsRequest) -> ExpireRowsResult:
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for
-            tables of up to two million entries, of which little is at the edge.
+            tables of up to two million entries, where manifests of at most 20,000 of them change and little is at the edge.
         where: the rows that expire, such as `ts < now - 90d`; as text or an unbound expression. `now` is the moment at which the
             run begins.
         edge: of files of which only some rows may match: `keep` leaves them until all rows do; `deletes` reads them and deletes
@@ -305,9 +305,8 @@ class _Expiration:
         snapshot = found.scan.version.snapshot
         return RowDelta(
             rows=self._rows,
+            least_count=found.expired.files_count,
             only=found.only,
-            # Rows that others moved to files at the edge since would stay there.
-            least_count=0 if self._request.edge == KEEP else found.expired.files_count,
             proof=hold_own_path,
             added=taken.all_of("added"),
             added_deletes=taken.all_of("added_deletes"),

@@ -43,8 +43,6 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
         case SettingKind.LOCATIONS:
             return _locations(text)
         case _:
-            if setting.choices and text not in setting.choices:
-                raise UsageError(f"{text!r} is none of {', '.join(setting.choices)}")
             return text
 
 
@@ -94,6 +92,8 @@ def setting_arguments(setting: Setting, text: str, name: str = "") -> tuple[str,
             parse_where(text, moment_ms=0)
         except ExpressionError as error:
             raise UsageError(error.message) from None
+    if setting.choices and text not in setting.choices:
+        raise UsageError(f"{text!r} is none of {', '.join(setting.choices)}")
     parse_setting(setting, text, now_ms=0)
     # One argument, so that a value that begins with a dash is not taken for a flag.
     return (f"{setting.flag}={text}",)
