@@ -1,4 +1,4 @@
-"""Others who write while rows expire, and entries that tell a wrong number of rows: no row goes that the filter does not match."""
+"""Others who write while rows expire, and entries that tell of too few rows: no row goes that the filter does not match."""
 
 from typing import Any
 
