@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
-from icekeep.errors import IcekeepBug
+from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.deletes.apply import DeletesByKind, LivePiece, LiveRowsReader, deleted_positions
 from icekeep.formats.deletes.read import DeleteCache, Positions
 from icekeep.formats.deletes.rewrite import Granularity, PositionsWriter, is_of_one_file
 from icekeep.formats.evaluate import rows_that_match
 from icekeep.formats.machine import TaskMemory, peak_memory_bytes, task_memory_bytes
 from icekeep.formats.options import FileNames, attempt_name
-from icekeep.formats.reader import SourceFile
+from icekeep.formats.reader import SourceFile, open_reader
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask, TaskRows, TaskWriter
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.filters.evaluators import residual
@@ -141,7 +141,7 @@ class _Work:
         self.added: list[DataFile] = []
         self.named: list[str] = []
         self.replaced: list[ManifestEntry] = []
-        self.matched_count = 0
+        self.matched_count = self._read_count = 0
 
     def run(self) -> None:
         if self._task.taken_out is TakenOut.DELETES:
@@ -163,6 +163,7 @@ class _Work:
                 continue
             self.matched_count += len(positions)
             if self._left_count(searched, positions) == 0:
+                self._check_count(searched)
                 self.emptied.append(searched.entry)
             else:
                 yield searched, positions
@@ -181,8 +182,10 @@ class _Work:
             name_mapping=self._mapping,
         )
         piece = LivePiece(source=source, deletes=self._deletes(searched))
+        before = self._reader.read_count
         tables = self._reader.read([piece], residual=left, batch_rows=self._memory.batch_rows)
         found = [table.column(0).to_numpy() for table in tables]
+        self._read_count = self._reader.read_count - before
         return np.concatenate([np.empty(0, np.int64), *found])
 
     def _left_count(self, searched: SearchedFile, positions: Positions) -> int:
@@ -191,6 +194,19 @@ class _Work:
         gone = self._deleted(file, deletes.by_position)
         gone = gone[(gone >= 0) & (gone < file.record_count)]
         return file.record_count - len(np.union1d(positions, gone))
+
+    def _check_count(self, searched: SearchedFile) -> None:
+        """Before a file goes as a whole: it holds no more rows than its entry says."""
+        file = searched.entry.data_file
+        with open_reader(self._storage, file.file_path, file.file_format) as reader:
+            stored = reader.row_count()
+        # Where the file does not say it, all of its rows were read.
+        count = self._read_count if stored is None else stored
+        if count != file.record_count:
+            raise InvalidTableError(
+                f"data file {file.file_path!r} has {count} rows where its manifest says {file.record_count}",
+                location=file.file_path,
+            )
 
     def _deleted(self, file: DataFile, deletes: Sequence[DataFile]) -> Positions:
         if not deletes:

@@ -19,6 +19,7 @@ from icekeep.catalog.base import Table, log_context
 from icekeep.commit.attempt import Attempt, Change, removed_deletes
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.file_sets import Digest, entry_digest
+from icekeep.commit.live_files import require_format_version
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError, argument, table_at
 from icekeep.events import StepFinished, StepStarted, Warned
@@ -211,12 +212,18 @@ def check_arguments(metadata: TableMetadata, request: ExpireRowsRequest) -> None
 
 
 class _SameColumns(msgspec.Struct, frozen=True):
-    """A change that is applied only where a filter is bound to the fields that it was planned with."""
+    """A change that is applied only where a filter is bound to the fields that it was planned with.
+
+    Deletes of positions must have the form that the format version takes, so it must be the same.
+    """
 
     change: RowDelta
     bound: Expression
+    format_version: int
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        if self.change.added_deletes:
+            require_format_version(base, self.format_version)
         if bind(self.change.rows, base.schema, base.partition_specs) != self.bound:
             raise ConflictError("the columns of the filter were changed since it was planned which rows expire")
         return self.change.apply(base, attempt)
@@ -420,7 +427,9 @@ class _Expiration:
         return [row for row in files if entry_digest(data_entry(row, codecs)) in saved.edge]
 
     def _committed(self, table: Table, found: _Found, taken: TakenRows, run: RewriteRun | None) -> CommitResult:
-        change: Change = _SameColumns(self._change(found, taken), found.scan.where)
+        change: Change = _SameColumns(
+            self._change(found, taken), found.scan.where, found.scan.table.metadata.format_version
+        )
         reader = SparkManifestReader(self._spark, table.storage)
         if run is not None:
             return run.commit(change, taken.locations, lambda: discard(run, taken.outcomes), reader)

@@ -328,4 +328,5 @@ def has_same_fields(first: Expression, now: Expression) -> bool:
 
 
 def _fields(bound: Expression) -> Sequence[int]:
-    return sorted({predicate.field.field_id for predicate in predicates(bound)})
+    # In the order of the filter: two columns may have changed names with one another.
+    return [predicate.field.field_id for predicate in predicates(bound)]
