@@ -1,6 +1,6 @@
 """The commands beside the jobs: the settings of each, and the function that does it.
 
-Only `doctor`, a large `report`, `restore` or `why`, and a copy of much, may start Spark. To add a command is to add an entry here and a
+Only `doctor`, and a large `report`, `restore`, `why` or copy, may start Spark. To add a command is to add an entry here and a
 function that takes what the command is about (`CommandScope`), and the settings as keywords; it returns the table after its
 commit, or a value to show where it changes nothing.
 """

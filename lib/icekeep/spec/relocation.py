@@ -42,42 +42,53 @@ _IDS = {field.name: field.field_id for field in (*DATA_FILE_FIELDS, *MANIFEST_FI
 class PathChange(msgspec.Struct, frozen=True):
     """One prefix in the place of another; slashes at their ends say nothing.
 
-    >>> change = PathChange("s3://a/wh/t", "s3://b/copy/")
-    >>> change.path("s3://a/wh/t/data/f.parquet"), change.path("s3://a/wh/t"), change.holds("s3://a/wh/t2/f")
-    ('s3://b/copy/data/f.parquet', 's3://b/copy/', False)
+    >>> change = PathChange("s3://a/wh/t", "s3://b/copy/", others=("s3a://a/wh/t",))
+    >>> change.path("s3://a/wh/t/data/f.parquet"), change.path("s3a://a/wh/t/f"), change.holds("s3://a/wh/t2/f")
+    ('s3://b/copy/data/f.parquet', 's3://b/copy/f', False)
+
+    Attributes:
+        others: spellings of the source prefix that paths may begin with too.
     """
 
     source: str
     target: str
+    others: tuple[str, ...] = ()
 
     @property
-    def start(self) -> str:
-        """What the paths begin with that are changed."""
-        return self.source.rstrip("/") + "/"
+    def starts(self) -> tuple[str, ...]:
+        """What the paths begin with that are changed, slash included."""
+        return tuple(dict.fromkeys(one.rstrip("/") + "/" for one in (self.source, *self.others)))
+
+    def below(self, path: str) -> str | None:
+        """What follows the source prefix; empty for the prefix itself, `None` for what is elsewhere or climbs out of it."""
+        for start in self.starts:
+            if path.startswith(start):
+                rest = path[len(start) :]
+                return None if ".." in rest.split("/") else rest
+            if path.rstrip("/") == start[:-1]:
+                return ""
+        return None
 
     def holds(self, path: str) -> bool:
-        """Whether a path is the source prefix, or lies below it without climbing out of it."""
-        below = path[len(self.start) :] if path.startswith(self.start) else None
-        if below is None:
-            return path.rstrip("/") == self.source.rstrip("/")
-        return ".." not in below.split("/")
+        """Whether a path is the source prefix, or lies below it."""
+        return self.below(path) is not None
 
     def path(self, path: str) -> str:
         """The path under the target prefix; raises `InvalidTableError` for one that is not under the source prefix."""
-        if not self.holds(path):
+        below = self.below(path)
+        if below is None:
             raise InvalidTableError(f"path {path!r} is not under the prefix {self.source!r}", location=path)
-        below = path[len(self.start) :]
         return f"{self.target.rstrip('/')}/{below}" if below else self.target
 
     def bound(self, bound: bytes) -> bytes | None:
         """A lower or upper bound of paths; `None` for one that does not tell on which side the changed paths are.
 
-        All paths begin with the prefix, so that what follows it decides their order, before the change and after it.
+        All paths begin with one spelling of the prefix, so that what follows it decides their order, before and after.
         """
-        start = self.start.encode()
-        if not bound.startswith(start):
-            return None
-        return f"{self.target.rstrip('/')}/".encode() + bound[len(start) :]
+        for start in self.starts:
+            if bound.startswith(start.encode()):
+                return f"{self.target.rstrip('/')}/".encode() + bound[len(start.encode()) :]
+        return None
 
 
 def paths_in_metadata(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
@@ -140,12 +151,16 @@ def relocated_manifest_list(data: bytes, location: str, change: PathChange, leng
     return _with_records_changed(data, location, change, changed)
 
 
-def relocated_manifest(data: bytes, manifest: ManifestFile, change: PathChange, sizes: Mapping[str, int]) -> bytes:
+def relocated_manifest(
+    data: bytes, manifest: ManifestFile, change: PathChange, named: PathChange, sizes: Mapping[str, int]
+) -> bytes:
     """A manifest with the paths of its files changed, the data files of deletes and the bounds of their paths among them.
 
     An entry of a deleted file that lies elsewhere stays as it is.
 
     Args:
+        named: of the data files that deletes name: a delete that reaches no file, since it spells the path otherwise, must not
+            reach one then.
         sizes: in bytes, of the position delete files that are written again, by the paths that they have. What their entries say
             of the layout of the file goes: `column_sizes` and `split_offsets`.
     """
@@ -165,11 +180,11 @@ def relocated_manifest(data: bytes, manifest: ManifestFile, change: PathChange, 
         before = file[path]
         if change.holds(before):
             file[path] = change.path(before)
-        if referenced is not None and file[referenced] is not None and change.holds(file[referenced]):
-            file[referenced] = change.path(file[referenced])
+        if referenced is not None and file[referenced] is not None and named.holds(file[referenced]):
+            file[referenced] = named.path(file[referenced])
         for bounds, (key, value) in pairs.items():
             if file[bounds] is not None:
-                file[bounds] = [*_changed_bounds(file[bounds], key, value, change)]
+                file[bounds] = [*_changed_bounds(file[bounds], key, value, named)]
         if before in sizes:
             file[size] = sizes[before]
             if offset is None or file[offset] is None:

@@ -66,10 +66,10 @@ def test_manifests_and_lists_differ_in_their_paths_alone():
             assert replaced(moved) == records(data)
             for one in manifests:
                 data = table.storage.read(one.manifest_path)
-                moved = relocated_manifest(data, one, THERE, {})
+                moved = relocated_manifest(data, one, THERE, THERE, {})
                 assert replaced(moved) == records(data)
                 assert read_header(moved, "").metadata == read_header(data, "").metadata
-                assert relocated_manifest(data, one, THERE, {}) == moved
+                assert relocated_manifest(data, one, THERE, THERE, {}) == moved
                 assert same_records(moved, moved, "")
                 assert not same_records(moved, data, "")
 
@@ -81,7 +81,7 @@ def test_a_delete_file_that_is_written_again_has_its_new_size():
     for manifest in found:
         entries = [e.data_file for e in reader.entries(manifest, table.metadata)]
         sizes = {file.file_path: 4242 for file in entries}
-        moved = relocated_manifest(table.storage.read(manifest.manifest_path), manifest, THERE, sizes)
+        moved = relocated_manifest(table.storage.read(manifest.manifest_path), manifest, THERE, THERE, sizes)
         for record in records(moved):
             assert record["data_file"]["file_size_in_bytes"] == 4242
             assert record["data_file"]["split_offsets"] is None

@@ -6,6 +6,7 @@ Of an increment the target has what the snapshots of the earlier copy led to. Ho
 new metadata has to say, is asked of the target; what cannot be found there belongs to the increment.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -26,7 +27,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.relocation import PathChange, paths_in_metadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage, head_many
-from icekeep.storage.locations import canonical, is_location, is_under
+from icekeep.storage.locations import canonical, is_location, is_under, spellings
 
 _NAMED_COUNT = 3
 """Of the files that are not under the source prefix, as many are named."""
@@ -64,10 +65,10 @@ class EarlierCopy(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         snapshot_ids: of all its snapshots.
         last_sequence_number: 0 in version 1, which has none.
-        statistics: paths of its statistics files, at the source.
+        statistics: paths of its statistics files, below the prefix.
         metadata: by which its files can be read, with the snapshots whose lists are there; `None` where nothing was copied.
         storage: from which they are read.
-        to_source: of the paths in it, where these are not those of the source.
+        prefix: of the paths in it, as the source of the change.
     """
 
     snapshot_ids: frozenset[int] = frozenset()
@@ -75,18 +76,21 @@ class EarlierCopy(msgspec.Struct, frozen=True, kw_only=True):
     statistics: frozenset[str] = frozenset()
     metadata: TableMetadata | None = None
     storage: Storage | None = None
-    to_source: PathChange | None = None
+    prefix: PathChange = PathChange("", "")
 
     @classmethod
-    def at_source(cls, start: TableMetadata, end: TableMetadata, storage: Storage) -> "EarlierCopy":
-        """By the metadata of an earlier version of the source, of which snapshots may have expired until `end`."""
+    def at_source(cls, start: TableMetadata, end: TableMetadata, change: PathChange, storage: Storage) -> "EarlierCopy":
+        """By the metadata of an earlier version of the source, of which snapshots may have expired until `end`.
+
+        Statistics are taken for new, as Iceberg's procedure does.
+        """
         left = tuple(one for one in start.snapshots if one.snapshot_id in end.snapshots_by_id)
         return cls(
             snapshot_ids=frozenset(start.snapshots_by_id),
             last_sequence_number=start.last_sequence_number,
-            statistics=frozenset(path for path, _, _ in statistics_of(start)),
             metadata=msgspec.structs.replace(start, snapshots=left),
             storage=storage,
+            prefix=change,
         )
 
     @classmethod
@@ -96,10 +100,10 @@ class EarlierCopy(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             snapshot_ids=frozenset(copy.snapshots_by_id),
             last_sequence_number=copy.last_sequence_number,
-            statistics=frozenset(back.path(path) for path, _, _ in statistics_of(copy)),
+            statistics=frozenset(back.below(path) or "" for path, _, _ in statistics_of(copy)),
             metadata=copy,
             storage=storage,
-            to_source=back,
+            prefix=back,
         )
 
     def may_have(self, manifest: ManifestFile) -> bool:
@@ -107,7 +111,7 @@ class EarlierCopy(msgspec.Struct, frozen=True, kw_only=True):
         number = manifest.sequence_number or 0
         return manifest.added_snapshot_id in self.snapshot_ids or 0 < number <= self.last_sequence_number
 
-    def lacks(self, files: pa.Table, spark: SparkSource) -> pa.ChunkedArray:
+    def lacks(self, files: pa.Table, change: PathChange, spark: SparkSource) -> pa.ChunkedArray:
         """Of each file whether the target has no copy of it.
 
         What a snapshot of the earlier copy added is there. Of others, whose snapshot had expired, the earlier copy is asked.
@@ -119,11 +123,8 @@ class EarlierCopy(msgspec.Struct, frozen=True, kw_only=True):
         is_older = pc.less_equal(numbers, self.last_sequence_number)
         if pc.any(pc.and_(pc.invert(known), is_older)).as_py():
             manifests = listed_manifests(self.storage, spark, self.metadata.snapshots, check=False).manifests
-            paths = _live_files(self.metadata, manifests, self.storage, spark)["file_path"]
-            if self.to_source is not None:
-                below = pc.utf8_slice_codeunits(paths, start=len(self.to_source.start))
-                paths = pc.binary_join_element_wise(self.to_source.target.rstrip("/"), below, "/")
-            known = pc.or_(known, pc.is_in(files["file_path"], paths.combine_chunks()))
+            there = _below(_live_files(self.metadata, manifests, self.storage, spark)["file_path"], self.prefix)
+            known = pc.or_(known, pc.is_in(_below(files["file_path"], change), there.combine_chunks()))
         return pc.invert(known)
 
 
@@ -138,7 +139,9 @@ class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
         snapshots: whose manifest lists are rewritten.
         manifests: that are rewritten.
         lengths: in bytes, of other manifests, which the target has.
+        named: of the data files that deletes name, all of which spell the prefix in one way.
         deletes: position delete files and files of vectors, each once, that are rewritten; described as far as that needs.
+        deletes_count: of these, with each vector counted by itself.
         sizes: in bytes, of other such files, which the target has.
         plain: what is copied as it is: columns `path`, `kind`, `size_bytes`; each path once.
     """
@@ -148,7 +151,9 @@ class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: tuple[Snapshot, ...]
     manifests: tuple[ManifestFile, ...]
     lengths: Mapping[str, int]
+    named: PathChange
     deletes: tuple[DataFile, ...]
+    deletes_count: int
     sizes: Mapping[str, int]
     plain: pa.Table
 
@@ -189,12 +194,10 @@ def survey(
         target: is asked for what it has of an earlier copy.
 
     Raises:
-        UsageError: one of the prefixes lies in the other, or is none.
         SafetyError: files of the table are not under the source prefix.
         UnsupportedError: the table is encrypted, or unknown keys of its metadata name files.
         InvalidTableError, MissingFileError: metadata cannot be read whole.
     """
-    check_prefixes(change)
     _refuse_unknown(metadata)
     refuse_outside(paths_in_metadata(metadata), change)
     snapshots = tuple(one for one in metadata.snapshots if one.snapshot_id not in earlier.snapshot_ids)
@@ -205,19 +208,22 @@ def survey(
     manifests = tuple(one for one in listed if one.manifest_path not in lengths)
     files = _live_files(metadata, manifests, storage, spark)
     _refuse_files(files, change)
-    is_position, is_new = _are_position_deletes(files), earlier.lacks(files, spark)
-    deletes = _distinct(files.filter(is_position))
+    is_position, is_new = _are_position_deletes(files), earlier.lacks(files, change, spark)
+    positions = files.filter(is_position)
     older = _distinct(files.filter(pc.and_(is_position, pc.invert(is_new))))["file_path"].to_pylist()
     sizes = _sizes_at_target(older, change, target)
+    rewritten = positions.filter(pc.invert(pc.is_in(positions["file_path"], pa.array([*sizes], pa.string()))))
     return CopiedTable(
         metadata=metadata,
         change=change,
         snapshots=snapshots,
         manifests=manifests,
         lengths=lengths,
-        deletes=tuple(file for file in map(_delete_file, deletes.to_pylist()) if file.file_path not in sizes),
+        named=_named(files, change),
+        deletes=tuple(map(_delete_file, _distinct(rewritten).to_pylist())),
+        deletes_count=rewritten.group_by(["file_path", "content_offset"]).aggregate([]).num_rows,
         sizes=sizes,
-        plain=_plain_files(_distinct(files.filter(pc.and_(pc.invert(is_position), is_new))), metadata, earlier),
+        plain=_plain_files(_distinct(files.filter(pc.and_(pc.invert(is_position), is_new))), metadata, earlier, change),
     )
 
 
@@ -234,17 +240,22 @@ def statistics_of(metadata: TableMetadata) -> Iterator[tuple[str, FileKind, int]
         yield partition_file.statistics_path, FileKind.PARTITION_STATISTICS, partition_file.file_size_in_bytes
 
 
-def check_prefixes(change: PathChange) -> None:
-    """Raise `UsageError` where a prefix is no location, or one of the two lies in the other."""
-    for name, prefix in (("source_prefix", change.source), ("target_prefix", change.target)):
+def change_of(source_prefix: str, target_prefix: str) -> PathChange:
+    """The change of one prefix to another, whichever way paths spell the store of the first.
+
+    Raises `UsageError` where a prefix is no location, or one of the two lies in the other.
+    """
+    for name, prefix in (("source_prefix", source_prefix), ("target_prefix", target_prefix)):
         if not is_location(prefix):
             raise UsageError(f"{argument(name)} {prefix!r} is no location; give it as SCHEME://PATH or /PATH")
+    change = PathChange(source_prefix, target_prefix, others=spellings(source_prefix)[1:])
     source, target = canonical(change.source), canonical(change.target)
     if source == target or is_under(target, source) or is_under(source, target):
         raise UsageError(
             f"source prefix {change.source!r} and target prefix {change.target!r} lie in each other, so that files of the one "
             "could not be told from those of the other; give a target outside of the source"
         )
+    return change
 
 
 def refuse_outside(named: Iterable[tuple[str, str]], change: PathChange) -> None:
@@ -282,6 +293,7 @@ _COLUMNS = (
     "file_format",
     "record_count",
     "file_size_in_bytes",
+    "content_offset",
     "key_metadata",
 )
 
@@ -315,12 +327,39 @@ def _refuse_files(files: pa.Table, change: PathChange) -> None:
         encrypted = files.filter(pc.is_valid(files["key_metadata"]))["file_path"][0].as_py()
         raise UnsupportedError(f"file {encrypted!r} is encrypted, which cannot be copied", location=encrypted)
     paths = files["file_path"]
-    below = pc.starts_with(paths, change.start)
+    below = pc.match_substring_regex(paths, _pattern(change.starts))
     climbs = pc.match_substring_regex(paths, r"/\.\.(/|$)")
     outside = paths.filter(pc.or_(pc.invert(below), climbs)).unique()
     if len(outside):
         named = [f"file {path!r}" for path in outside[:_NAMED_COUNT].to_pylist()]
         raise _outside(named, len(outside), change)
+
+
+def _named(files: pa.Table, change: PathChange) -> PathChange:
+    """The change of the paths of data files in deletes, which reach those that they spell alike.
+
+    Raises `SafetyError` where data files spell the prefix in several ways: a delete that spells it otherwise than its data file,
+    and so does not reach it, would reach the copy.
+    """
+    paths = files.filter(pc.equal(files["content"], int(FileContent.DATA)))["file_path"]
+    used = [one for one in change.starts if pc.any(pc.starts_with(paths, one)).as_py()]
+    has_deletes = pc.any(pc.not_equal(files["content"], int(FileContent.DATA))).as_py()
+    if len(used) > 1 and has_deletes:
+        raise SafetyError(
+            f"data files of the table spell its prefix in several ways, {used[0]!r} and {used[1]!r}, and it has deletes, which "
+            "are matched by the spelling of paths; compact the table first, so that it has no deletes",
+            locations=used,
+        )
+    return PathChange(used[0], change.target) if len(used) == 1 else change
+
+
+def _pattern(starts: Iterable[str]) -> str:
+    return f"^(?:{'|'.join(map(re.escape, starts))})"
+
+
+def _below(paths: pa.ChunkedArray, change: PathChange) -> pa.ChunkedArray:
+    """What follows the prefix in paths."""
+    return pc.replace_substring_regex(paths, _pattern(change.starts), "")
 
 
 def _are_position_deletes(files: pa.Table) -> pa.ChunkedArray:
@@ -345,11 +384,11 @@ def _delete_file(row: Mapping[str, Any]) -> DataFile:
     )
 
 
-def _plain_files(files: pa.Table, metadata: TableMetadata, earlier: EarlierCopy) -> pa.Table:
+def _plain_files(files: pa.Table, metadata: TableMetadata, earlier: EarlierCopy, change: PathChange) -> pa.Table:
     is_data = pc.equal(files["content"], int(FileContent.DATA))
     kinds = pc.if_else(is_data, FileKind.DATA.value, FileKind.EQUALITY_DELETES.value)
     table = pa.table([files["file_path"], kinds, files["file_size_in_bytes"]], schema=PLAIN)
-    more = [one for one in dict.fromkeys(statistics_of(metadata)) if one[0] not in earlier.statistics]
+    more = [one for one in dict.fromkeys(statistics_of(metadata)) if change.below(one[0]) not in earlier.statistics]
     return pa.concat_tables([table, _plain(more)])
 
 

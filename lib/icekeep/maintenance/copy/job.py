@@ -30,7 +30,7 @@ from icekeep.maintenance.copy.files import (
     CopiedTable,
     EarlierCopy,
     FilesOfKind,
-    check_prefixes,
+    change_of,
     refuse_outside,
     survey,
 )
@@ -216,8 +216,7 @@ class _Copying:
                 "its place"
             )
         location = self._catalog.default_location(self._identifier) if self._location is None else self._location
-        change = PathChange(prefix, location)
-        check_prefixes(change)
+        change = change_of(prefix, location)
         own = self._wanted(change, self._uuid_of("table", change))
         place = Table(self._identifier, own, "", self._catalog.storage, self._catalog)
         try:
@@ -232,12 +231,11 @@ class _Copying:
             raise UsageError(
                 f"there is a table {self._name!r}, which is no copy of {self._source.full_name!r}; give another name"
             )
-        change = PathChange(said.get(SOURCE_PREFIX, ""), said.get(TARGET_PREFIX, ""))
+        change = change_of(said.get(SOURCE_PREFIX, ""), said.get(TARGET_PREFIX, ""))
         if self._prefix is not None and self._prefix.rstrip("/") != change.source.rstrip("/"):
             raise UsageError(f"the copy {self._name!r} was made with {argument('source_prefix')} {change.source!r}")
         if self._location is not None and canonical(self._location) != canonical(change.target):
             raise UsageError(f"the copy {self._name!r} lies at {change.target!r}; an increment goes there")
-        check_prefixes(change)
         if said[STATE] != state_of(existing.metadata):
             raise SafetyError(
                 f"table {self._name!r} is not as the last copy has left it: others have changed it since, and would lose "

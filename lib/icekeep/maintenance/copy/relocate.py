@@ -44,6 +44,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         change: of the paths in the files.
+        named: of the data files that deletes name.
         placing: of the files themselves: to the target, or to where they are staged.
         known: sizes or lengths that were written before, by path at the source.
     """
@@ -51,6 +52,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
     storage: Storage
     target: Storage
     change: PathChange
+    named: PathChange
     placing: PathChange
     known: Mapping[str, int] = {}
 
@@ -68,7 +70,7 @@ def write_relocated(
         SafetyError: one of the names is taken by another file.
         InvalidTableError, MissingFileError: a file of the source cannot be read whole.
     """
-    work = _Work(storage=storage, target=target, change=copied.change, placing=placing)
+    work = _Work(storage=storage, target=target, change=copied.change, named=copied.named, placing=placing)
     sizes = dict(copied.sizes)
     sizes |= _each("rewriting delete files", copied.deletes, _write_deletes, work, spark, listener)
     work = msgspec.structs.replace(work, known=sizes)
@@ -127,17 +129,19 @@ def _write_some(
 def _write_deletes(file: DataFile, work: _Work) -> tuple[str, int]:
     to = work.placing.path(file.file_path)
     try:
-        return file.file_path, write_relocated_deletes(work.storage, file, work.change, work.target, to)
+        return file.file_path, write_relocated_deletes(work.storage, file, work.named, work.target, to)
     except FileExistsError:
         info = work.target.head(to)
-        if info is None or not holds_relocated_deletes(work.storage, file, work.change, work.target, to):
+        if info is None or not holds_relocated_deletes(work.storage, file, work.named, work.target, to):
             raise taken(to) from None
         return file.file_path, info.size_bytes
 
 
 def _write_manifest(manifest: ManifestFile, work: _Work) -> tuple[str, int]:
     path = manifest.manifest_path
-    data = relocated_manifest(work.storage.read(path, manifest.manifest_length), manifest, work.change, work.known)
+    data = relocated_manifest(
+        work.storage.read(path, manifest.manifest_length), manifest, work.change, work.named, work.known
+    )
     return path, _put_avro(path, data, work)
 
 

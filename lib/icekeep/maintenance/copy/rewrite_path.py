@@ -9,6 +9,7 @@ staging location is given, a run that was killed is started again with it, and g
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, UnsupportedError, UsageError, argument
@@ -19,6 +20,7 @@ from icekeep.maintenance.copy.files import (
     EarlierCopy,
     FileKind,
     FilesOfKind,
+    change_of,
     refuse_outside,
     statistics_of,
     survey,
@@ -44,7 +46,7 @@ class RewritePathResult(Rendered, frozen=True, kw_only=True):
         latest_version: name of the newest metadata file that is rewritten, by which the copy can be registered.
         file_list_location: a CSV file with source and target of every file to copy; `None` where none was asked for.
         rewritten_manifest_file_paths_count: manifests that were rewritten.
-        rewritten_delete_file_paths_count: position delete files, and files of deletion vectors, that were rewritten.
+        rewritten_delete_file_paths_count: position delete files that were rewritten, and deletion vectors.
         staging_location: the directory of what was staged; `None` of a plan that makes up its own.
         target_metadata_location: where the newest metadata file is once the files are copied.
         files: to copy, by kind; bytes as they are at the source.
@@ -110,10 +112,10 @@ def rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         UnsupportedError: the table is encrypted, or unknown keys of its metadata name files.
         InvalidTableError, MissingFileError: files of the table cannot be read whole.
     """
-    asked = _Asked(table, spark, PathChange(source_prefix, target_prefix), unfailing(listener))
+    asked = _Asked(table, spark, change_of(source_prefix, target_prefix), unfailing(listener))
     versions, copied = asked.surveyed(start_version, end_version)
     staging = _staging(table, staging_location, versions.end, source_prefix)
-    target, placing = WholeFiles(table.storage, table.runtime), PathChange(source_prefix, staging)
+    target, placing = WholeFiles(table.storage, table.runtime), replace(copied.change, target=staging)
     relocated = write_relocated(copied, table.storage, target, placing, spark, asked.listener)
     for location, metadata in versions.rewritten.items():
         put_metadata(relocated_metadata(metadata, copied.change), target, placing.path(location))
@@ -140,7 +142,7 @@ def plan_rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's proce
     listener: Listener = SILENT,
 ) -> RewritePathResult:
     """What `rewrite_table_path` would stage and list, with all checks; nothing is written. Raises as it does."""
-    asked = _Asked(table, spark, PathChange(source_prefix, target_prefix), unfailing(listener))
+    asked = _Asked(table, spark, change_of(source_prefix, target_prefix), unfailing(listener))
     versions, copied = asked.surveyed(start_version, end_version)
     staging = None
     if staging_location is not None:
@@ -161,7 +163,7 @@ class _Asked:
         storage = self._table.storage
         metadata, earlier = versions.rewritten[versions.end], NOTHING_COPIED
         if versions.start is not None:
-            earlier = EarlierCopy.at_source(versions.start, metadata, storage)
+            earlier = EarlierCopy.at_source(versions.start, metadata, self._change, storage)
         copied = survey(metadata, storage, self._spark, self._change, earlier, storage)
         named = (one for old in versions.rewritten.values() for one in paths_in_metadata(old))
         refuse_outside(named, self._change)
@@ -184,7 +186,7 @@ class _Asked:
             latest_version=_name(versions.end),
             file_list_location=list_location,
             rewritten_manifest_file_paths_count=len(copied.manifests),
-            rewritten_delete_file_paths_count=len(copied.deletes),
+            rewritten_delete_file_paths_count=copied.deletes_count,
             staging_location=staging,
             target_metadata_location=self._change.path(versions.end),
             files_count=sum(one.files_count for one in kinds),
@@ -229,9 +231,10 @@ class _Asked:
 
     def _older_statistics(self, versions: _Versions, earlier: EarlierCopy) -> list[tuple[str, FileKind, int]]:
         """Statistics files that only older metadata files name, as far as they are there still."""
-        now = {path for path, _, _ in statistics_of(versions.rewritten[versions.end])} | earlier.statistics
+        end = versions.rewritten[versions.end]
+        now = {self._change.below(path) for path, _, _ in statistics_of(end)} | earlier.statistics
         older = dict.fromkeys(one for metadata in versions.rewritten.values() for one in statistics_of(metadata))
-        gone = [one for one in older if one[0] not in now]
+        gone = [one for one in older if self._change.below(one[0]) not in now]
         found = head_many([path for path, _, _ in gone], self._table.storage)
         return [one for one, info in zip(gone, found, strict=True) if info is not None]
 
