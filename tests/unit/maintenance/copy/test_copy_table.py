@@ -4,7 +4,7 @@ import pytest
 
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, SafetyError, UnavailableError, UsageError
+from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError, UsageError
 from icekeep.maintenance.copy import job as copying
 from icekeep.maintenance.copy.job import copy_table, plan_copy_table
 from icekeep.maintenance.expire.job import expire_snapshots
@@ -106,7 +106,7 @@ def test_a_copy_that_was_killed_at_any_call_goes_on(version):
     origin = everything(version)
     rows, before = source_rows(origin), files_below(origin, SOURCE)
     calls = calls_of(origin.copy(), copy)
-    for number in some_of(range(len(calls)), least=25):
+    for number in some_of(range(len(calls)), least=12):
         world = origin.copy()
         with Fault(world, number), pytest.raises(Killed):
             copy(world)
@@ -122,7 +122,7 @@ def test_a_copy_that_was_killed_at_any_call_goes_on(version):
 def test_an_answer_that_is_lost_loses_nothing():
     origin = everything(2)
     calls = calls_of(origin.copy(), copy)
-    for number in some_of(range(len(calls)), least=15):
+    for number in some_of(range(len(calls)), least=10):
         world = origin.copy()
         try:
             with Fault(world, number, "lost"):
@@ -305,9 +305,9 @@ def test_an_increment_that_was_killed_at_any_call_goes_on(version):
     grown(origin)
     rows = source_rows(origin)
     calls = calls_of(origin.copy(), lambda world: copy(world, increment=True))
-    for number in some_of(range(len(calls)), least=25):
+    for number in some_of(range(len(calls)), least=12):
         world = origin.copy()
-        with Fault(world, number), pytest.raises(Killed):
+        with Fault(world, number), pytest.raises((Killed, OutcomeUnknownError)):
             copy(world, increment=True)
         copied_rows(world)
         copy(world, increment=True)

@@ -95,7 +95,7 @@ def test_a_later_version_adds_what_is_new(world):
     then = rewrite(world, start_version=first.latest_version, staging_location=f"{STAGING}-2")
     assert then.rewritten_manifest_file_paths_count == 2
     kinds = {one.kind: one.files_count for one in then.files}
-    assert kinds == {"data file": 2, "manifest": 2, "manifest list": 2, "metadata file": 2}
+    assert kinds == {"data file": 2, "manifest": 2, "manifest list": 2, "metadata file": 2, "statistics file": 1}
     registered(world, then)
     assert copied_rows(world) == source_rows(world)
 
