@@ -246,7 +246,7 @@ def change_of(source_prefix: str, target_prefix: str) -> PathChange:
     Raises `UsageError` where a prefix is no location, or one of the two lies in the other.
     """
     for name, prefix in (("source_prefix", source_prefix), ("target_prefix", target_prefix)):
-        if not is_location(prefix):
+        if not prefix or not is_location(prefix):
             raise UsageError(f"{argument(name)} {prefix!r} is no location; give it as SCHEME://PATH or /PATH")
     change = PathChange(source_prefix, target_prefix, others=spellings(source_prefix)[1:])
     source, target = canonical(change.source), canonical(change.target)

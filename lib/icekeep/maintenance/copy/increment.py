@@ -38,8 +38,8 @@ from icekeep.spec.updates import (
     apply_updates,
 )
 
-OWN_PROPERTIES = "icekeep.copy."
-"""What the names of the properties begin with that a copy has beside those of its source."""
+OWN_PROPERTIES = "icekeep-copy."
+"""What the names of the properties begin with that a copy has beside those of its source: not as policies' settings do."""
 
 SOURCE_UUID = OWN_PROPERTIES + "source-uuid"
 SOURCE_VERSION = OWN_PROPERTIES + "source-version"

@@ -79,8 +79,8 @@ def rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     table: Table,
     spark: SparkSource = None,
     *,
-    source_prefix: str,
-    target_prefix: str,
+    target_prefix: str = "",
+    source_prefix: str | None = None,
     start_version: str | None = None,
     end_version: str | None = None,
     staging_location: str | None = None,
@@ -96,8 +96,8 @@ def rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. Only where there are
             many files Spark has a part in it.
-        source_prefix: what all paths of the table begin with.
-        target_prefix: what they begin with at the target.
+        target_prefix: what all paths begin with at the target; must be given.
+        source_prefix: what they begin with now; by default the table's location.
         start_version: the metadata file, by its name or location, of which the target has a copy: only what came after it is
             rewritten and listed.
         end_version: the last metadata file to rewrite; by default the current one.
@@ -112,9 +112,11 @@ def rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         UnsupportedError: the table is encrypted, or unknown keys of its metadata name files.
         InvalidTableError, MissingFileError: files of the table cannot be read whole.
     """
-    asked = _Asked(table, spark, change_of(source_prefix, target_prefix), unfailing(listener))
+    check_source(spark)
+    source = table.metadata.location if source_prefix is None else source_prefix
+    asked = _Asked(table, spark, change_of(source, target_prefix), unfailing(listener))
     versions, copied = asked.surveyed(start_version, end_version)
-    staging = _staging(table, staging_location, versions.end, source_prefix)
+    staging = _staging(table, staging_location, versions.end, source)
     target, placing = WholeFiles(table.storage, table.runtime), replace(copied.change, target=staging)
     relocated = write_relocated(copied, table.storage, target, placing, spark, asked.listener)
     for location, metadata in versions.rewritten.items():
@@ -133,8 +135,8 @@ def plan_rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's proce
     table: Table,
     spark: SparkSource = None,
     *,
-    source_prefix: str,
-    target_prefix: str,
+    target_prefix: str = "",
+    source_prefix: str | None = None,
     start_version: str | None = None,
     end_version: str | None = None,
     staging_location: str | None = None,
@@ -142,11 +144,13 @@ def plan_rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's proce
     listener: Listener = SILENT,
 ) -> RewritePathResult:
     """What `rewrite_table_path` would stage and list, with all checks; nothing is written. Raises as it does."""
-    asked = _Asked(table, spark, change_of(source_prefix, target_prefix), unfailing(listener))
+    check_source(spark)
+    source = table.metadata.location if source_prefix is None else source_prefix
+    asked = _Asked(table, spark, change_of(source, target_prefix), unfailing(listener))
     versions, copied = asked.surveyed(start_version, end_version)
     staging = None
     if staging_location is not None:
-        staging = _staging(table, staging_location, versions.end, source_prefix)
+        staging = _staging(table, staging_location, versions.end, source)
     where = f"{staging.rstrip('/')}/{FILE_LIST}" if create_file_list and staging is not None else None
     return asked.result(versions, copied, "planned", staging, where)
 
@@ -155,7 +159,6 @@ class _Asked:
     """A table and the prefixes that were asked for, and what comes of them in a plan and a run alike."""
 
     def __init__(self, table: Table, spark: SparkSource, change: PathChange, listener: Listener) -> None:
-        check_source(spark)
         self._table, self._spark, self._change, self.listener = table, spark, change, listener
 
     def surveyed(self, start: str | None, end: str | None) -> tuple[_Versions, CopiedTable]:

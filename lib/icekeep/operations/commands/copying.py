@@ -27,8 +27,8 @@ def rewrite_path(  # noqa: PLR0913 - a keyword a flag
     return rewrite(
         table,
         spark,
-        source_prefix=table.metadata.location if source_prefix is None else source_prefix,
         target_prefix=target_prefix,
+        source_prefix=source_prefix,
         start_version=start_version,
         end_version=end_version,
         staging_location=staging_location,
