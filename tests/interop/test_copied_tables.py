@@ -21,6 +21,7 @@ from kit.cases import SQL_BY_DAY
 from kit.java import IcebergJava
 from kit.judging.panel import Panel
 from kit.lake import EVENTS, Lake, events
+from kit.naive_scan import live_entries
 from kit.runtime import no_spark
 
 pytestmark = pytest.mark.parametrize("lake", SQL_BY_DAY, indirect=True)
@@ -149,6 +150,28 @@ def test_java_reads_what_an_increment_adds(lake: Lake, other: Lake, java: Iceber
     shutil.move(local_path(load(lake).metadata.location), lake.directory / "gone")
     java.call("other", "register_table", table="db.t", metadata_file=then.target_metadata_location)
     assert rows_of(java, THERE) == before
+
+
+def test_files_of_expired_snapshots_are_listed(lake: Lake, java: IcebergJava) -> None:
+    """Java's list lacks live files whose snapshot no metadata file of the log has any more."""
+    location = f"file:{lake.directory}/tables/t"
+    options = "'write.metadata.previous-versions-max' = '1'"
+    java.sql(f"CREATE TABLE {NAME} (id BIGINT) USING iceberg LOCATION '{location}' TBLPROPERTIES ({options})")
+    for number in range(3):
+        java.sql(f"INSERT INTO {NAME} VALUES ({number})")
+    expire_snapshots(load(lake), no_spark, older_than="0s", retain_last=1)
+    java.sql(f"REFRESH TABLE {NAME}")
+    java.sql(f"INSERT INTO {NAME} VALUES (9)")
+    java.sql(f"ALTER TABLE {NAME} SET TBLPROPERTIES ('a' = 'b')")
+    prefixes = {"source_prefix": location, "target_prefix": f"{lake.directory.as_uri()}/copy"}
+    [told] = java.call("local", "rewrite_table_path", table="db.t", **prefixes)
+    ours = rewrite_table_path(load(lake), no_spark, **prefixes)
+    assert ours.file_list_location is not None
+    theirs, mine = (
+        {source for source, _ in pairs_of(one) if "/data/" in source}
+        for one in (told["file_list_location"], ours.file_list_location)
+    )
+    assert theirs < mine == {entry.data_file.file_path for entry in live_entries(load(lake))}
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

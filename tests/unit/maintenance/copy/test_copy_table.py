@@ -1,5 +1,6 @@
 """A table copied to another place: all of it, from any point at which a copy was killed, and never over the files of others."""
 
+import msgspec
 import pytest
 
 from icekeep.commit.changes.definitions import ChangeProperties
@@ -11,6 +12,9 @@ from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.evolution import AddColumn
 from icekeep.spec.types import DAY_MS
+from icekeep.spec.updates import SetLocation
+from icekeep.storage.locations import local_path
+from icekeep.tables.read import read_table
 from icekeep.tables.refs import create_tag, drop_tag
 from icekeep.tables.verbs import append, create_table, rollback_to_snapshot, update_schema
 from kit.cases import some_of
@@ -25,9 +29,9 @@ from kit.copied import (
     with_deletes,
     with_statistics,
 )
-from kit.deletes import data_files
+from kit.deletes import data_files, delete_positions
 from kit.job_world import Fault, Killed, World
-from kit.lake import SCHEMA, events
+from kit.lake import SCHEMA, Lake, events, multiset
 from kit.runtime import no_spark
 
 
@@ -318,3 +322,33 @@ def test_there_must_be_a_copy_to_update():
     world = everything(2)
     with pytest.raises(NotFoundError, match=r"there is no table 'local\.db\.copied' that could be updated"):
         copy(world, increment=True)
+
+
+class Respelled(msgspec.Struct, frozen=True):
+    location: str
+
+    def apply(self, base, attempt):
+        return (SetLocation(self.location),)
+
+
+def test_files_that_spell_their_store_otherwise_are_copied(tmp_path):
+    """As a table has them whose location was moved from `file:/` to `file:///`, or that engines write through `s3a` and `s3`."""
+    lake = Lake(tmp_path)
+    table = lake.filled(commits=2, files=1)
+    plain = local_path(table.metadata.location)
+    table = commit(table, Respelled(plain)).table
+    append(table, events(90, 3))
+    before = multiset(read_table(lake.load()))
+    assert len({one.file_path.partition("/warehouse")[0] for one in data_files(lake.load())}) == 2
+    copy_table(lake.load(), lake.catalog, COPY, no_spark)
+    assert multiset(read_table(lake.catalog.load(COPY))) == before
+
+
+def test_deletes_beside_mixed_spellings_are_refused(tmp_path):
+    """A delete reaches the data file whose path it spells alike; in the copy it would reach others."""
+    lake = Lake(tmp_path)
+    table = commit(lake.filled(commits=1, files=1), Respelled(local_path(lake.location()))).table
+    append(table, events(90, 3))
+    delete_positions(lake.load(), [(data_files(lake.load())[0].file_path, 0)])
+    with pytest.raises(SafetyError, match="spell its prefix in several ways"):
+        copy_table(lake.load(), lake.catalog, COPY, no_spark)
