@@ -49,6 +49,7 @@ from icekeep.maintenance.copy.placing import WholeFiles, copy_file
 from icekeep.maintenance.copy.relocate import put_metadata, write_relocated
 from icekeep.maintenance.delete.neighbours import neighbours
 from icekeep.maintenance.register import register_table
+from icekeep.planning.spark.jobs import spark_run
 from icekeep.planning.spark.session import SparkSource, check_source, limits_of, started
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.rendered import Rendered
@@ -134,14 +135,15 @@ def copy_table(  # noqa: PLR0913 - where to, and how
         OutcomeUnknownError: the copy may or may not be published; run it again.
     """
     work = _Copying(table, catalog, as_identifier(identifier), spark, location, source_prefix, unfailing(listener))
-    target = work.looked_at(increment=increment)
-    if target.is_done:
-        return work.result(target, None, "done")
-    copied = work.surveyed(target)
-    done = work.transferred(copied, target, verify=verify)
-    placed = WholeFiles(target.storage, table.runtime)
-    write_relocated(copied, table.storage, placed, target.change, spark, work.listener)
-    return work.result(target, copied, "done", work.published(target, placed), done)
+    with spark_run("copy_table", table.name, work.listener):
+        target = work.looked_at(increment=increment)
+        if target.is_done:
+            return work.result(target, None, "done")
+        copied = work.surveyed(target)
+        done = work.transferred(copied, target, verify=verify)
+        placed = WholeFiles(target.storage, table.runtime)
+        write_relocated(copied, table.storage, placed, target.change, spark, work.listener)
+        return work.result(target, copied, "done", work.published(target, placed), done)
 
 
 def plan_copy_table(  # noqa: PLR0913 - where to, and how
@@ -158,8 +160,9 @@ def plan_copy_table(  # noqa: PLR0913 - where to, and how
 ) -> CopyResult:
     """What `copy_table` would copy, with the checks that read metadata alone; nothing is written. Raises as it does."""
     work = _Copying(table, catalog, as_identifier(identifier), spark, location, source_prefix, unfailing(listener))
-    target = work.looked_at(increment=increment)
-    return work.result(target, None if target.is_done else work.surveyed(target), "planned")
+    with spark_run("copy_table", table.name, work.listener):
+        target = work.looked_at(increment=increment)
+        return work.result(target, None if target.is_done else work.surveyed(target), "planned")
 
 
 class _Target(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from icekeep.maintenance.copy.files import (
 )
 from icekeep.maintenance.copy.placing import WholeFiles, put
 from icekeep.maintenance.copy.relocate import put_metadata, write_relocated
+from icekeep.planning.spark.jobs import spark_run
 from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata, parse_metadata
@@ -115,20 +116,21 @@ def rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     check_source(spark)
     source = table.metadata.location if source_prefix is None else source_prefix
     asked = _Asked(table, spark, change_of(source, target_prefix), unfailing(listener))
-    versions, copied = asked.surveyed(start_version, end_version)
-    staging = _staging(table, staging_location, versions.end, source)
-    target, placing = WholeFiles(table.storage, table.runtime), replace(copied.change, target=staging)
-    relocated = write_relocated(copied, table.storage, target, placing, spark, asked.listener)
-    for location, metadata in versions.rewritten.items():
-        put_metadata(relocated_metadata(metadata, copied.change), target, placing.path(location))
-    list_location = None
-    if create_file_list:
-        staged = [*relocated.deletes, *relocated.manifests, *relocated.manifest_lists, *versions.rewritten]
-        pairs = {(placing.path(path), copied.change.path(path)) for path in staged}
-        pairs |= {(path, copied.change.path(path)) for path in copied.plain["path"].to_pylist()}
-        list_location = f"{staging.rstrip('/')}/{FILE_LIST}"
-        put(target, list_location, "".join(_lines(sorted(pairs))).encode(), lambda there: False)
-    return asked.result(versions, copied, "done", staging, list_location)
+    with spark_run("rewrite_table_path", table.name, asked.listener):
+        versions, copied = asked.surveyed(start_version, end_version)
+        staging = _staging(table, staging_location, versions.end, source)
+        target, placing = WholeFiles(table.storage, table.runtime), replace(copied.change, target=staging)
+        relocated = write_relocated(copied, table.storage, target, placing, spark, asked.listener)
+        for location, metadata in versions.rewritten.items():
+            put_metadata(relocated_metadata(metadata, copied.change), target, placing.path(location))
+        list_location = None
+        if create_file_list:
+            staged = [*relocated.deletes, *relocated.manifests, *relocated.manifest_lists, *versions.rewritten]
+            pairs = {(placing.path(path), copied.change.path(path)) for path in staged}
+            pairs |= {(path, copied.change.path(path)) for path in copied.plain["path"].to_pylist()}
+            list_location = f"{staging.rstrip('/')}/{FILE_LIST}"
+            put(target, list_location, "".join(_lines(sorted(pairs))).encode(), lambda there: False)
+        return asked.result(versions, copied, "done", staging, list_location)
 
 
 def plan_rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's procedure
@@ -147,12 +149,13 @@ def plan_rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's proce
     check_source(spark)
     source = table.metadata.location if source_prefix is None else source_prefix
     asked = _Asked(table, spark, change_of(source, target_prefix), unfailing(listener))
-    versions, copied = asked.surveyed(start_version, end_version)
-    staging = None
-    if staging_location is not None:
-        staging = _staging(table, staging_location, versions.end, source)
-    where = f"{staging.rstrip('/')}/{FILE_LIST}" if create_file_list and staging is not None else None
-    return asked.result(versions, copied, "planned", staging, where)
+    with spark_run("rewrite_table_path", table.name, asked.listener):
+        versions, copied = asked.surveyed(start_version, end_version)
+        staging = None
+        if staging_location is not None:
+            staging = _staging(table, staging_location, versions.end, source)
+        where = f"{staging.rstrip('/')}/{FILE_LIST}" if create_file_list and staging is not None else None
+        return asked.result(versions, copied, "planned", staging, where)
 
 
 class _Asked:
