@@ -52,6 +52,13 @@ from icekeep.maintenance.compact.job import compact as compact
 from icekeep.maintenance.compact.job import plan_compact as plan_compact
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions as RewriteDataFilesOptions
 from icekeep.maintenance.compact.options import RewriteDataFilesResult as RewriteDataFilesResult
+from icekeep.maintenance.copy.files import FilesOfKind as FilesOfKind
+from icekeep.maintenance.copy.job import CopyResult as CopyResult
+from icekeep.maintenance.copy.job import copy_table as copy_table
+from icekeep.maintenance.copy.job import plan_copy_table as plan_copy_table
+from icekeep.maintenance.copy.rewrite_path import RewritePathResult as RewritePathResult
+from icekeep.maintenance.copy.rewrite_path import plan_rewrite_table_path as plan_rewrite_table_path
+from icekeep.maintenance.copy.rewrite_path import rewrite_table_path as rewrite_table_path
 from icekeep.maintenance.delete.options import ExpirationOptions as ExpirationOptions
 from icekeep.maintenance.delete.options import OrphanOptions as OrphanOptions
 from icekeep.maintenance.delete.options import ReclaimOptions as ReclaimOptions

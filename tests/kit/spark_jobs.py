@@ -15,6 +15,8 @@ from icekeep.planning.spark import jobs as steps
 from icekeep.runtime import SYSTEM
 
 NAMESAKES = (
+    "icekeep.maintenance.copy.job",
+    "icekeep.maintenance.copy.rewrite_path",
     "icekeep.maintenance.jobs",
     "icekeep.planning.scan.explain",
     "icekeep.planning.scan.report",

@@ -8,8 +8,9 @@ offset and length, so that a reader needs no footer. One file may hold the vecto
 length (4 bytes, big-endian, of magic and bitmap) | magic | bitmap | CRC-32 of magic and bitmap (4 bytes, big-endian)
 """
 
+import io
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, Self
 
 import msgspec
@@ -29,6 +30,9 @@ CREATED_BY = "icekeep"
 FILE_FORMAT = "PUFFIN"
 
 BLOB_TYPE = "deletion-vector-v1"
+REFERENCED_DATA_FILE = "referenced-data-file"
+"""The property of a vector's blob with the path of its data file."""
+
 _VECTOR_MAGIC = bytes.fromhex("d1d33964")
 _NUMBER_BYTES = 4
 
@@ -87,6 +91,21 @@ def read_range(storage: Storage, location: str, offset: int, length: int) -> byt
     return data
 
 
+def with_references_changed(data: bytes, location: str, change: Callable[[str], str]) -> bytes:
+    """A Puffin file whose blobs name other data files (`referenced-data-file`); each blob stays where it is.
+
+    Raises `InvalidTableError` where the data is no Puffin file.
+    """
+    stream = io.BytesIO(data)
+    footer_of(stream, location)
+    start, footer = _raw_footer(stream)
+    for blob in footer["blobs"]:
+        properties = blob.get("properties") or {}
+        if REFERENCED_DATA_FILE in properties:
+            blob["properties"] = {**properties, REFERENCED_DATA_FILE: change(properties[REFERENCED_DATA_FILE])}
+    return data[:start] + _packed_footer(footer)
+
+
 class PuffinWriter:
     """Writes blobs, then the footer when the block ends; a block that raises leaves no file.
 
@@ -108,9 +127,7 @@ class PuffinWriter:
         if failure[0] is None:
             try:
                 footer = {"blobs": [*map(object_to_json, self._blobs)], "properties": self._properties}
-                payload = msgspec.json.encode(footer)
-                length = len(payload).to_bytes(4, "little", signed=True)
-                self._write(MAGIC + payload + length + bytes(4) + MAGIC)
+                self._write(_packed_footer(footer))
             except BaseException as error:
                 self._file.__exit__(type(error), error, error.__traceback__)
                 raise
@@ -144,7 +161,13 @@ class PuffinWriter:
         self.length_bytes += len(data)
 
 
-def _footer(stream: BinaryIO) -> PuffinFooter:
+def _packed_footer(footer: Mapping[str, Any]) -> bytes:
+    payload = msgspec.json.encode(footer)
+    return MAGIC + payload + len(payload).to_bytes(4, "little", signed=True) + bytes(4) + MAGIC
+
+
+def _raw_footer(stream: BinaryIO) -> tuple[int, dict[str, Any]]:
+    """Where the footer begins, and its payload."""
     size = stream.seek(0, 2)
     tail = _at(stream, size - _TAIL_BYTES, _TAIL_BYTES)
     length, flags = int.from_bytes(tail[:4], "little", signed=True), tail[4]
@@ -168,6 +191,11 @@ def _footer(stream: BinaryIO) -> PuffinFooter:
     value = msgspec.json.decode(plain)
     if not isinstance(value, dict) or not isinstance(value.get("blobs"), list):
         raise ValueError("its footer has no list of blobs")
+    return start, value
+
+
+def _footer(stream: BinaryIO) -> PuffinFooter:
+    start, value = _raw_footer(stream)
     blobs = tuple(object_from_json(BlobMetadata, blob, f"blobs[{i}]") for i, blob in enumerate(value["blobs"]))
     for blob in blobs:
         if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > start:
@@ -259,7 +287,7 @@ def write_deletion_vectors(
                 BLOB_TYPE,
                 # As Iceberg's writers do: the metadata column of positions.
                 fields=(POS.field_id,),
-                properties={"referenced-data-file": target.location, "cardinality": str(len(positions))},
+                properties={REFERENCED_DATA_FILE: target.location, "cardinality": str(len(positions))},
             )
             files.append(
                 DataFile(

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from icekeep.catalog.base import Table, parse_identifier
+from icekeep.catalog.base import Catalog, Table, parse_identifier
 from icekeep.catalog.wrappers import check_change, refusal_of
 from icekeep.operations.arguments import Command
 from icekeep.operations.command_specs import CommandScope, CommandSpec
-from icekeep.operations.configuration.catalogs import TableReference, find_table
+from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.job_run import Session, known_catalogs, place_of, position_after
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
@@ -90,7 +90,7 @@ class CommandRun:
             elif spec.changes:
                 outcome = self._committed(reference, recording)
             else:
-                outcome = self._on_table(reference, recording, changes=changes)
+                outcome = self._on_table(reference, recording, catalogs, changes=changes)
             recording.finish(outcome)
         return outcome
 
@@ -107,6 +107,12 @@ class CommandRun:
             result = resolve(self._spec.run)(catalog, parse_identifier(reference.name), **self._keywords())
         after = Position(result.current_snapshot_id, result.metadata_location)
         return self._state.outcome("done", result, runtime, after=after)
+
+    def _open_catalog(self, catalogs: Catalogs, name: str) -> Catalog:
+        settings = catalogs.get(name)
+        with settings.placing():
+            catalog: Catalog = resolve(self._context.seams.open_catalog)(settings, runtime=self._context.runtime)
+        return catalog
 
     def _load(self, reference: TableReference, recording: Recording) -> tuple[Table, str | None]:
         arguments = self._command.arguments
@@ -130,11 +136,15 @@ class CommandRun:
         status, after = ("planned", None) if dry_run else ("done", position_of(now, ref))
         return self._state.outcome(status, result, self._context.runtime, is_dry_run=dry_run, after=after)
 
-    def _on_table(self, reference: TableReference, recording: Recording, *, changes: bool) -> Outcome:
+    def _on_table(
+        self, reference: TableReference, recording: Recording, catalogs: Catalogs, *, changes: bool
+    ) -> Outcome:
         table, ref = self._load(reference, recording)
+        open_catalog = partial(self._open_catalog, catalogs)
+        others = {"open_catalog": open_catalog} if self._spec.opens_catalogs else {}
         with Session(f"icekeep {self._command.name} {self._command.table}", self._context) as session:
             spark = {"spark": session.started} if self._spec.takes_spark else {}
-            result = resolve(self._spec.run)(table, **self._keywords(), **spark)
+            result = resolve(self._spec.run)(table, **self._keywords(), **spark, **others)
         after = position_after(table, ref) if changes else None
         is_plan, status = bool(self._command.arguments.get("dry_run")), getattr(result, "status", "done")
         return self._state.outcome(status, result, self._context.runtime, is_dry_run=is_plan, after=after)

@@ -1,6 +1,6 @@
 """The commands beside the jobs: the settings of each, and the function that does it.
 
-Only `doctor`, and a large `report`, `restore` or `why`, may start Spark. To add a command is to add an entry here and a
+Only `doctor`, and a large `report`, `restore`, `why` or copy, may start Spark. To add a command is to add an entry here and a
 function that takes what the command is about (`CommandScope`), and the settings as keywords; it returns the table after its
 commit, or a value to show where it changes nothing.
 """
@@ -66,6 +66,8 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
         scope: what it is about.
         takes_spark: whether the function of a command about a table takes what starts a session, `spark`, for where there is much
             to do.
+        opens_catalogs: whether the function of a command about a table takes what opens another configured catalog by its name,
+            `open_catalog`.
         for_people: where the function is, as "module:function", that makes of the result what is printed for people; `None`: the
             result itself. Machines get the result in any case.
         returns: where the function is, as "module:function", that returns the result, where `run` returns the whole outcome.
@@ -82,6 +84,7 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     takes_listener: bool = False
     scope: CommandScope = CommandScope.TABLE
     takes_spark: bool = False
+    opens_catalogs: bool = False
     for_people: str | None = None
     returns: str | None = None
     texts: Mapping[str, OutputText] = {}
@@ -141,6 +144,7 @@ _TABLES_MATCHING = Setting(
     "tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' or 'CATALOG.db.*' (default: all)",
     shown="PATTERN",
 )
+_DRY_COPY = Setting("dry_run", SettingKind.SWITCH, "show files and bytes by kind, and write nothing")
 _IF_EXISTS = Setting("if_exists", SettingKind.SWITCH, "if it does not exist, do nothing")
 
 COMMANDS: Mapping[str, CommandSpec] = {
@@ -327,6 +331,79 @@ COMMANDS: Mapping[str, CommandSpec] = {
         changes=False,
         also_changes=True,
         examples=("--table db.events --dry-run", "--table db.events --metadata-location LOCATION"),
+    ),
+    "rewrite_table_path": CommandSpec(
+        summary="stage a table's metadata for another prefix, and list the files to copy (Iceberg's rewrite_table_path)",
+        run="icekeep.operations.commands.copying:rewrite_path",
+        settings=(
+            Setting(
+                "source_prefix",
+                SettingKind.TEXT,
+                "what all paths of the table begin with (default: its location)",
+                shown="LOCATION",
+            ),
+            Setting(
+                "target_prefix",
+                SettingKind.TEXT,
+                "what they begin with once the files are copied",
+                shown="LOCATION",
+                is_required=True,
+            ),
+            Setting(
+                "start_version",
+                SettingKind.TEXT,
+                "the metadata file that was copied before, by name or location: only what came after it is staged and listed",
+                shown="FILE",
+            ),
+            Setting(
+                "end_version",
+                SettingKind.TEXT,
+                "the last metadata file to rewrite, by name or location (default: the current one)",
+                shown="FILE",
+            ),
+            Setting(
+                "staging_location",
+                SettingKind.TEXT,
+                "a directory for what is written (default: a new one below the table's metadata)",
+                shown="LOCATION",
+            ),
+            Setting("no_file_list", SettingKind.SWITCH, "write no list of the files to copy"),
+            _DRY_COPY,
+        ),
+        changes=False,
+        also_changes=True,
+        takes_listener=True,
+        takes_spark=True,
+        examples=("--table lake.db.events --target-prefix s3://other/db/events --dry-run",),
+    ),
+    "copy_table": CommandSpec(
+        summary="copy a table to another prefix, store or catalog, or update a copy with what is new, and register it",
+        run="icekeep.operations.commands.copying:copy",
+        settings=(
+            Setting("to", SettingKind.NAME, "the name of the copy", shown="NS.NAME", is_required=True),
+            Setting("to_catalog", SettingKind.NAME, "the catalog that takes the copy (default: that of the table)"),
+            Setting(
+                "to_location",
+                SettingKind.TEXT,
+                "the prefix of the copy's files (default: where that catalog puts a table of this name)",
+                shown="LOCATION",
+            ),
+            Setting(
+                "source_prefix",
+                SettingKind.TEXT,
+                "what all paths of the table begin with (default: its location)",
+                shown="LOCATION",
+            ),
+            Setting("increment", SettingKind.SWITCH, "update a copy that was made before with what is new since"),
+            Setting("verify", SettingKind.SWITCH, "read each copied file once more, and compare checksums"),
+            _DRY_COPY,
+        ),
+        changes=False,
+        also_changes=True,
+        takes_listener=True,
+        takes_spark=True,
+        opens_catalogs=True,
+        examples=("--table lake.db.events --to backup.events --to-catalog other --dry-run",),
     ),
     "apply": CommandSpec(
         summary="carry out exactly the plan that --plan-out of a job wrote, or refuse and say what moved",
@@ -674,7 +751,19 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
     "many tables": ("maintain", "tables", "report", "serve", "policy", "runs"),
-    "one table": ("history", "why", "restore", "apply", "ref", "rollback", "drop-statistics", "unregister", "register"),
+    "one table": (
+        "history",
+        "why",
+        "restore",
+        "apply",
+        "ref",
+        "rollback",
+        "drop-statistics",
+        "unregister",
+        "register",
+        "copy_table",
+        "rewrite_table_path",
+    ),
     "set-up": ("init", "demo", "doctor", "config", "completion", "path", "schema", "help"),
 }
 """First words of commands as help lists them, by what they are about."""

@@ -47,7 +47,7 @@ PROCEDURES: Mapping[str, str | None] = {
     "snapshot": None,
     "migrate": None,
     "add_files": None,
-    "rewrite_table_path": None,
+    "rewrite_table_path": "rewrite_table_path",
     "compute_table_stats": None,
     "compute_partition_stats": None,
     "create_changelog_view": None,

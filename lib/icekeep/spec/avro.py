@@ -159,6 +159,13 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
         raise InvalidTableError(f"cannot read Avro file {location!r}: {reason}", location=location) from error
 
 
+def encode_record(parsed: Any, record: Any) -> bytes:
+    """A record by a schema without logical types, as fastavro has parsed it."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, parsed, record)
+    return out.getvalue()
+
+
 def read_blocks(
     data: bytes, header: AvroHeader, new_inflater: Callable[..., Any] = zlib.decompressobj
 ) -> Iterator[tuple[int, bytes]]:

@@ -142,6 +142,22 @@ def canonical(location: str) -> str:
     return f"{kind}://{store_authority(kind, parsed.authority)}/{'/'.join(_components(parsed.path))}"
 
 
+def spellings(location: str) -> tuple[str, ...]:
+    """All spellings of a location that differ in what names its store, the given one first.
+
+    >>> spellings("s3a://bucket/t"), spellings("file:/wh/t")
+    (('s3a://bucket/t', 's3://bucket/t', 's3n://bucket/t'), ('file:/wh/t', 'file:///wh/t', '/wh/t'))
+    """
+    parsed = parse_location(location)
+    kind = store_kind(parsed.scheme)
+    if kind == FILE:
+        found = [f"file:{parsed.path}", f"file://{parsed.path}", parsed.path]
+    else:
+        authorities = store_authorities(kind, store_authority(kind, parsed.authority))
+        found = [f"{scheme}://{name}{parsed.path}" for scheme in SCHEMES.get(kind, ()) for name in authorities]
+    return tuple(dict.fromkeys((location, *found)))
+
+
 def without_dots(location: str) -> str:
     """A location without `.` and `..`, in the spelling that it has otherwise: what is listed there has the keys of `canonical`.
 

@@ -8,6 +8,7 @@ from icekeep.operations.commands.maintain import FleetOptions
 from icekeep.operations.jobs import JOBS, resolve
 from kit.cases import for_each
 
+DRY = ("apply", "restore", "unregister", "copy_table", "rewrite_table_path")
 TAKEN_FIRST = {
     CommandScope.TABLE: {"table"},
     CommandScope.NEW_TABLE: {"catalog", "identifier"},
@@ -31,6 +32,7 @@ def test_a_command_s_settings_are_arguments_of_its_function(words):
     assert len(taken) == len(settings)
     about = TAKEN_FIRST[verb.scope] | ({"listener"} if verb.takes_listener else set())
     about |= {"spark"} if verb.takes_spark else set()
+    about |= {"open_catalog"} if verb.opens_catalogs else set()
     about |= {name for text in verb.texts.values() for name in text.arguments}
     assert taken | about == parameters.keys()
     must = {name for name, p in parameters.items() if p.default is p.empty} - about
@@ -62,7 +64,7 @@ def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     out = capsys.readouterr().out
     summary = COMMANDS[words].summary
     assert summary[1:] in " ".join(out.split())
-    assert ("--dry-run" in out) is (COMMANDS[words].changes or words in ("apply", "restore", "unregister"))
+    assert ("--dry-run" in out) is (COMMANDS[words].changes or words in DRY)
     is_about_tables = bool({"table", "tables"} & {setting.name for setting in COMMANDS[words].settings})
     is_about_one = COMMANDS[words].scope in (CommandScope.TABLE, CommandScope.NEW_TABLE)
     assert ("--table" in out) is (is_about_one or is_about_tables)

@@ -94,6 +94,8 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "ref drop-tag": ["t", *event],
         "rollback": [*event, "--set-current-ref", "main"],
         "drop-statistics": event,
+        "copy_table": [*event, "--to", "db.copied"],
+        "rewrite_table_path": [*event, "--target-prefix", "s3://bucket/copied"],
         "runs": [],
     }
     after = {

@@ -20,6 +20,7 @@ from icekeep.spec.avro import (
     Packer,
     avro_names,
     avro_schema,
+    encode_record,
     from_avro,
     packer,
     read_records,
@@ -64,12 +65,6 @@ def _avro_schemas(struct: StructType, name: str) -> tuple[bytes, Any]:
 _entry_type = lru_cache(maxsize=64)(entry_type)
 
 
-def _encode(parsed: Any, record: Any) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, parsed, record)
-    return out.getvalue()
-
-
 def _writers(fields: Iterable[NestedField]) -> _Writers:
     """The fields' names in Avro, and the conversion of their values; lists of structs are partition summaries."""
 
@@ -109,10 +104,10 @@ class PartitionCodec:
         if any(isinstance(value, float) for value in values):
             # NaN has many bit patterns, which are all one partition; 0.0 and -0.0 are equal, and two.
             values = tuple(math.nan if value != value else value for value in values)
-            return _encode(self._parsed, _record(values, self._writers))
+            return encode_record(self._parsed, _record(values, self._writers))
         found = self._encoded.get(values)
         if found is None:
-            found = _encode(self._parsed, _record(values, self._writers))
+            found = encode_record(self._parsed, _record(values, self._writers))
             if len(self._encoded) < _ENCODED_MAX_COUNT:
                 self._encoded[values] = found
         return found
@@ -163,7 +158,9 @@ class EntryEncoder:
         source = entry.data_file
         file = _record([getattr(source, name) for name, _ in self._file], self._file) | self._constants
         file["partition"] = _record(source.partition, self._partition)
-        return _encode(self._parsed, {**{name: getattr(entry, name) for name in self._entry_names}, "data_file": file})
+        return encode_record(
+            self._parsed, {**{name: getattr(entry, name) for name in self._entry_names}, "data_file": file}
+        )
 
 
 class _Totals:
@@ -307,7 +304,7 @@ def write_manifest_list(
             row = _numbered(row, snapshot)
         if missing := next((name for name in required if getattr(row, name) is None), None):
             raise IcekeepBug(f"manifest {row.manifest_path!r} has no {missing}, which version {format_version} needs")
-        file.add(_encode(parsed, _record([getattr(row, name) for name, _ in writers], writers)))
+        file.add(encode_record(parsed, _record([getattr(row, name) for name, _ in writers], writers)))
     return file.finish()
 
 
@@ -378,7 +375,7 @@ def carried_manifest(  # noqa: PLR0913 - the metadata of a manifest and a change
         new = {**record, **{stored: getattr(changed, name) for name, stored in entry_fields.items()}}
         if row_id_field is not None:
             new[file_field] = {**record[file_field], row_id_field: changed.data_file.first_row_id}
-        file.add(_encode(parsed, new))
+        file.add(encode_record(parsed, new))
         totals.add(changed.status, 1, changed.data_file.record_count, changed.sequence_number)
     out = file.finish()
     return out, ManifestFile(
