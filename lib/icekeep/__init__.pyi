@@ -85,6 +85,10 @@ from icekeep.maintenance.orphans.job import RemoveOrphanFilesPlan as RemoveOrpha
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult as RemoveOrphanFilesResult
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files as plan_remove_orphan_files
 from icekeep.maintenance.orphans.job import remove_orphan_files as remove_orphan_files
+from icekeep.maintenance.partition_stats.job import ComputePartitionStatsPlan as ComputePartitionStatsPlan
+from icekeep.maintenance.partition_stats.job import ComputePartitionStatsResult as ComputePartitionStatsResult
+from icekeep.maintenance.partition_stats.job import compute_partition_stats as compute_partition_stats
+from icekeep.maintenance.partition_stats.job import plan_compute_partition_stats as plan_compute_partition_stats
 from icekeep.maintenance.plans import PlanTotals as PlanTotals
 from icekeep.maintenance.register import register_table as register_table
 from icekeep.maintenance.repair.job import RepairedBranch as RepairedBranch

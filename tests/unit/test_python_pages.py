@@ -181,7 +181,7 @@ PROCEDURES = {
     "add_files": (),
     "rewrite_table_path": (),
     "compute_table_stats": (),
-    "compute_partition_stats": (),
+    "compute_partition_stats": ("table", "snapshot_id"),
     "create_changelog_view": (),
 }
 WITH_A_SECTION = (
