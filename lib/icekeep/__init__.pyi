@@ -102,6 +102,11 @@ from icekeep.maintenance.restore.job import Restorable as Restorable
 from icekeep.maintenance.restore.job import RestoreResult as RestoreResult
 from icekeep.maintenance.restore.job import list_restorable as list_restorable
 from icekeep.maintenance.restore.job import restore as restore
+from icekeep.maintenance.table_stats.job import ColumnStats as ColumnStats
+from icekeep.maintenance.table_stats.job import ComputeTableStatsPlan as ComputeTableStatsPlan
+from icekeep.maintenance.table_stats.job import ComputeTableStatsResult as ComputeTableStatsResult
+from icekeep.maintenance.table_stats.job import compute_table_stats as compute_table_stats
+from icekeep.maintenance.table_stats.job import plan_compute_table_stats as plan_compute_table_stats
 from icekeep.maintenance.why.job import why as why
 from icekeep.maintenance.why.reasons import WhyResult as WhyResult
 from icekeep.operations.commands.applying import apply_plan as apply_plan

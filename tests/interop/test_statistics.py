@@ -1,4 +1,4 @@
-"""Statistics of tables, between us and Iceberg Java 1.12.0: each reads those of the other, and goes on from them."""
+"""Statistics of tables, between us, Iceberg Java 1.12.0 and Trino: each reads those of the others, and goes on from them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from icekeep.catalog.base import Table
+from icekeep.formats.puffin import read_puffin_footer, read_range, unpacked_blob
+from icekeep.formats.theta import sketch_from_bytes
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.partition_stats.file import (
     PartitionStats,
@@ -13,12 +15,14 @@ from icekeep.maintenance.partition_stats.file import (
     unified_partition_type,
 )
 from icekeep.maintenance.partition_stats.job import compute_partition_stats
+from icekeep.maintenance.table_stats.job import compute_table_stats
 from icekeep.tables.verbs import drop_statistics, upgrade_format_version
 from kit.cases import SQL_BY_DAY, thinned
 from kit.java import IcebergJava
 from kit.lake import Lake
 from kit.row_histories import SPECS, ByIcekeep, History, steps_of
 from kit.runtime import no_spark
+from kit.trino import Trino
 
 pytestmark = pytest.mark.parametrize("lake", SQL_BY_DAY, indirect=True)
 
@@ -132,3 +136,115 @@ def test_an_upgraded_table_counts_its_vectors(lake: Lake, java: IcebergJava) -> 
     assert sum(row[9] for row in mine) > 0
     assert mine == read_by_java(java, made.table)
     assert sorted(written(by_java(java, drop_statistics(made.table)))) == sorted(mine)
+
+
+DISTINCT = {
+    "id": ("BIGINT", "id"),
+    "number": ("INT", "CAST(id % 1000 AS INT)"),
+    "kind": ("STRING", "IF(id % 7 = 3, NULL, concat('k', id % 5, IF(id % 5 = 0, '', 'ä')))"),
+    "score": ("DOUBLE", "CASE id % 4 WHEN 0 THEN double('NaN') WHEN 1 THEN -0.0D WHEN 2 THEN NULL ELSE id / 3D END"),
+    "ratio": ("FLOAT", "CAST(id % 10 AS FLOAT) / 3"),
+    "amount": ("DECIMAL(20, 3)", "CAST(id * 1000 - 300000 AS DECIMAL(20, 3)) / 8"),
+    "small": ("DECIMAL(5, 2)", "CAST(id % 100 - 50 AS DECIMAL(5, 2))"),
+    "day": ("DATE", "date_add(DATE'1969-12-01', CAST(id % 60 AS INT))"),
+    "at": ("TIMESTAMP", "timestamp_seconds(id * 3600 - 100000)"),
+    "seen": ("TIMESTAMP_NTZ", "CAST(timestamp_seconds(id) AS TIMESTAMP_NTZ)"),
+    "raw": ("BINARY", "encode(CAST(id % 300 AS STRING), 'utf-8')"),
+    "flag": ("BOOLEAN", "id % 2 = 0"),
+    "one": ("INT", "5"),
+    "none": ("STRING", "CAST(NULL AS STRING)"),
+}
+"""Columns by name: the type in Spark, and what their values follow from."""
+
+
+def made_by_spark(java: IcebergJava, rows: int, version: int = 2) -> None:
+    columns = ", ".join(f"{name} {type_}" for name, (type_, _) in DISTINCT.items())
+    options = f"'format-version'='{version}', 'write.delete.mode'='merge-on-read'"
+    java.sql(f"CREATE TABLE local.db.t ({columns}) USING iceberg TBLPROPERTIES ({options})")
+    insert(java, 0, rows)
+
+
+def insert(java: IcebergJava, start: int, stop: int) -> None:
+    values = ", ".join(f"{value} AS {name}" for name, (_, value) in DISTINCT.items())
+    java.sql(f"INSERT INTO local.db.t SELECT {values} FROM range({start}, {stop})")
+
+
+def sketches(table: Table) -> dict[int, tuple[str, bytes]]:
+    """By column of the current snapshot's statistics: `ndv` and the bytes of the sketch."""
+    [file] = [one for one in table.metadata.statistics if one.snapshot_id == table.metadata.current_snapshot_id]
+    found = {}
+    for blob in read_puffin_footer(table.storage, file.statistics_path).blobs:
+        data = read_range(table.storage, file.statistics_path, blob.offset, blob.length)
+        found[blob.fields[0]] = blob.properties["ndv"], unpacked_blob(data, blob.compression_codec)
+    told = {blob["fields"][0]: blob["properties"]["ndv"] for blob in file.blob_metadata}
+    assert told == {field_id: ndv for field_id, (ndv, _) in found.items()}
+    return found
+
+
+def stats_by_java(java: IcebergJava, table: Table) -> Table:
+    java.sql("REFRESH TABLE local.db.t")
+    java.call("local", "compute_table_stats", table="db.t")
+    return table.refresh()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_sketches_of_few_values_have_the_bytes_of_java(lake: Lake, java: IcebergJava, version: int) -> None:
+    """Also after deletes, and where one goes on from the sketches of the other."""
+    made_by_spark(java, 900, version)
+    table = lake.catalog.load(("db", "t"))
+    theirs = sketches(stats_by_java(java, table))
+    assert len(theirs) == len(DISTINCT)
+    result = compute_table_stats(drop_statistics(table.refresh()), no_spark)
+    assert sketches(table.refresh()) == theirs
+    assert (result.base_snapshot_id, result.reused_files_count) == (None, 0)
+    # Java's are gone on from, in the second round.
+    stats_by_java(java, drop_statistics(table.refresh()))
+    insert(java, 900, 1100)
+    result = compute_table_stats(table.refresh(), no_spark)
+    assert (result.base_snapshot_id, result.read_files_count) == (table.metadata.current_snapshot_id, 1)
+    ours = sketches(table.refresh())
+    assert sketches(stats_by_java(java, drop_statistics(table.refresh()))) == ours
+    java.sql("DELETE FROM local.db.t WHERE id BETWEEN 100 AND 350")
+    deleted = compute_table_stats(table.refresh(), no_spark)
+    assert deleted.base_snapshot_id is None
+    assert deleted.reused_files_count == 1
+    ours = sketches(table.refresh())
+    assert sketches(stats_by_java(java, drop_statistics(table.refresh()))) == ours
+
+
+def test_sketches_of_many_values_are_as_good_as_those_of_java(lake: Lake, java: IcebergJava) -> None:
+    made_by_spark(java, 50_000)
+    table = lake.catalog.load(("db", "t"))
+    theirs = sketches(stats_by_java(java, table))
+    ndv = {
+        one.field_id: one.distinct_values_count
+        for one in compute_table_stats(drop_statistics(table.refresh()), no_spark).columns
+    }
+    for field_id, (told, data) in theirs.items():
+        assert sketch_from_bytes(data).estimate == int(told)
+        assert abs(int(told) - ndv[field_id]) <= 0.1 * int(told)
+    assert abs(ndv[1] - 50_000) < 0.05 * 50_000
+    # Java reads ours as it reads its own.
+    [file] = java.metadata("local.db.t")["statistics"]
+    assert {blob["properties"]["ndv"] for blob in file["blob-metadata"]} == {str(one) for one in ndv.values()}
+
+
+def test_trino_plans_by_our_sketches(lake: Lake, java: IcebergJava, trino: Trino) -> None:
+    made_by_spark(java, 900)
+    trino.open_catalog("local", lake.properties)
+    table = lake.catalog.load(("db", "t"))
+    names = [name for name in DISTINCT if name != "none"]
+    found = compute_table_stats(table, no_spark, columns=names)
+    shown = {row[0]: row[2] for row in trino.query("SHOW STATS FOR local.db.t").rows}
+    assert {one.column: float(one.distinct_values_count) for one in found.columns} == {
+        name: shown[name] for name in names
+    }
+    # Trino adds to them what it writes.
+    trino.query("INSERT INTO local.db.t (id, number) VALUES (5000, 5000)")
+    shown = {row[0]: row[2] for row in trino.query("SHOW STATS FOR local.db.t").rows}
+    assert (shown["id"], shown["number"]) == (901.0, 901.0)
+    # Of what Trino wrote it is not known whether deleted rows are in it.
+    trino.query("DELETE FROM local.db.t WHERE id < 100")
+    after = compute_table_stats(table.refresh(), no_spark)
+    assert after.base_snapshot_id is None
+    assert {one.column: one.distinct_values_count for one in after.columns}["id"] == 801

@@ -180,7 +180,7 @@ PROCEDURES = {
     "migrate": (),
     "add_files": (),
     "rewrite_table_path": (),
-    "compute_table_stats": (),
+    "compute_table_stats": ("table", "snapshot_id", "columns"),
     "compute_partition_stats": ("table", "snapshot_id"),
     "create_changelog_view": (),
 }

@@ -11,13 +11,36 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.maintenance import check, compact, deletes, drop, expire, manifests, orphans, partition_stats, repair
+from icekeep.maintenance import (
+    check,
+    compact,
+    deletes,
+    drop,
+    expire,
+    manifests,
+    orphans,
+    partition_stats,
+    repair,
+    table_stats,
+)
 from icekeep.planning import scan
 from icekeep.settings import Job
 
 JOBS: Mapping[str, Job] = {
     package.JOB.name: package.JOB
-    for package in (scan, compact, deletes, manifests, partition_stats, expire, orphans, drop, check, repair)
+    for package in (
+        scan,
+        compact,
+        deletes,
+        manifests,
+        partition_stats,
+        table_stats,
+        expire,
+        orphans,
+        drop,
+        check,
+        repair,
+    )
 }
 """By name, in the order in which help lists them."""
 

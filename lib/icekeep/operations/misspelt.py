@@ -48,7 +48,7 @@ PROCEDURES: Mapping[str, str | None] = {
     "migrate": None,
     "add_files": None,
     "rewrite_table_path": None,
-    "compute_table_stats": None,
+    "compute_table_stats": "compute_table_stats",
     "compute_partition_stats": "compute_partition_stats",
     "create_changelog_view": None,
 }

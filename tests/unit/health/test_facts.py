@@ -141,5 +141,5 @@ def test_idle_facts_hold_for_default_arguments_only():
     assert facts_of(health, "compact").idle
     assert not facts_of(health, "compact", arguments=("--strategy", "sort")).idle
     assert not facts_of(health, "expire_snapshots").idle
-    assert {*POLICY_JOBS} == {*WITH_WORK, *OTHERS, "check", "compute_partition_stats"}
+    assert {*POLICY_JOBS} == {*WITH_WORK, *OTHERS, "check", "compute_partition_stats", "compute_table_stats"}
     assert {f"{name}_over" for name in MEASURED} == {*LEAST}

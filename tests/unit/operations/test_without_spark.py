@@ -77,6 +77,7 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "rewrite_position_deletes": event,
         "rewrite_manifests": event,
         "compute_partition_stats": event,
+        "compute_table_stats": event,
         "expire_snapshots": [*event, "--older-than", "0s", "--trash", "3d"],
         "remove_orphan_files": event,
         "repair": ["--fault", "301", *event],

@@ -310,6 +310,7 @@ def test_the_schema_has_what_these_jobs_print(lake):
         "rewrite_position_deletes",
         "rewrite_manifests",
         "compute_partition_stats",
+        "compute_table_stats",
         "expire_snapshots",
         "remove_orphan_files",
         "check",
