@@ -233,6 +233,7 @@ def test_sketches_of_many_values_are_as_good_as_those_of_java(lake: Lake, java: 
     assert {blob["properties"]["ndv"] for blob in file["blob-metadata"]} == {str(one) for one in ndv.values()}
 
 
+@pytest.mark.deep
 def test_trino_plans_by_our_sketches(lake: Lake, java: IcebergJava, trino: Trino) -> None:
     made_by_spark(java, 900)
     trino.open_catalog("local", lake.properties)

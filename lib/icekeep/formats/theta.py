@@ -183,7 +183,7 @@ def _hashes_of_numbers(values: pa.Array, name: str) -> Hashes:
         integers = values.view(pa.int32() if width == 4 else pa.int64())
         signed = integers.to_numpy(zero_copy_only=False)
         keys = signed.view(np.uint32 if width == 4 else np.uint64).astype(np.uint64)
-    return _murmur3(np.unique(keys), width)
+    return _murmur3(keys, width)
 
 
 def _murmur3(keys: Hashes, length: int) -> Hashes:
