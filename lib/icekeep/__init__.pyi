@@ -96,6 +96,10 @@ from icekeep.maintenance.orphans.job import RemoveOrphanFilesPlan as RemoveOrpha
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult as RemoveOrphanFilesResult
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files as plan_remove_orphan_files
 from icekeep.maintenance.orphans.job import remove_orphan_files as remove_orphan_files
+from icekeep.maintenance.partition_stats.job import ComputePartitionStatsPlan as ComputePartitionStatsPlan
+from icekeep.maintenance.partition_stats.job import ComputePartitionStatsResult as ComputePartitionStatsResult
+from icekeep.maintenance.partition_stats.job import compute_partition_stats as compute_partition_stats
+from icekeep.maintenance.partition_stats.job import plan_compute_partition_stats as plan_compute_partition_stats
 from icekeep.maintenance.plans import PlanTotals as PlanTotals
 from icekeep.maintenance.register import register_table as register_table
 from icekeep.maintenance.register import unregister_table as unregister_table
@@ -110,6 +114,11 @@ from icekeep.maintenance.restore.job import Restorable as Restorable
 from icekeep.maintenance.restore.job import RestoreResult as RestoreResult
 from icekeep.maintenance.restore.job import list_restorable as list_restorable
 from icekeep.maintenance.restore.job import restore as restore
+from icekeep.maintenance.table_stats.job import ColumnStats as ColumnStats
+from icekeep.maintenance.table_stats.job import ComputeTableStatsPlan as ComputeTableStatsPlan
+from icekeep.maintenance.table_stats.job import ComputeTableStatsResult as ComputeTableStatsResult
+from icekeep.maintenance.table_stats.job import compute_table_stats as compute_table_stats
+from icekeep.maintenance.table_stats.job import plan_compute_table_stats as plan_compute_table_stats
 from icekeep.maintenance.upgrade.job import UpgradePlan as UpgradePlan
 from icekeep.maintenance.upgrade.job import UpgradeResult as UpgradeResult
 from icekeep.maintenance.upgrade.job import plan_upgrade_table as plan_upgrade_table

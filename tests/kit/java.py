@@ -23,6 +23,7 @@ from sqlalchemy.engine import make_url
 from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
+from icekeep.spec.types import StructType
 from kit.rows import filter_tree, from_wire, multiset, sql_literal, untagged
 from kit.shell import ROOT
 
@@ -219,6 +220,16 @@ class IcebergJava:
         answer = self.ask("Tables.inspect", table=table.split("."), name=name)
         struct = schema_from_json(answer["schema"]).as_struct()
         return [from_wire(struct, row) for row in answer["rows"]]
+
+    def partition_stats(self, table: str, snapshot_id: int) -> tuple[StructType, list[list[Any]]]:
+        """The type of partitions, and the rows of a snapshot's partition statistics, as Java reads them.
+
+        A row has the partition, its spec, the counts of records, files and bytes of data, of records and files of position
+        deletes and of equality deletes, of vectors and of rows, and time and id of the last update.
+        """
+        answer = self.ask("Tables.partitionStats", table=table.split("."), snapshot_id=snapshot_id)
+        struct = schema_from_json(answer["schema"]).as_struct()
+        return struct, [[from_wire(struct, row[0]), *row[1:]] for row in answer["rows"]]
 
     def metadata(self, table: str) -> dict[str, Any]:
         """The table's metadata as Java has read it, written to JSON by Java."""

@@ -188,8 +188,8 @@ PROCEDURES = {
         "staging_location",
         "create_file_list",
     ),
-    "compute_table_stats": (),
-    "compute_partition_stats": (),
+    "compute_table_stats": ("table", "snapshot_id", "columns"),
+    "compute_partition_stats": ("table", "snapshot_id"),
     "create_changelog_view": (),
 }
 WITH_A_SECTION = (

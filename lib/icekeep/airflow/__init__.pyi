@@ -193,6 +193,78 @@ class RewriteManifestsOperator(JobOperator):
         **arguments: Any,
     ) -> None: ...
 
+class ComputePartitionStatsOperator(JobOperator):
+    """Count files, rows and deletes by partition (Iceberg's compute_partition_stats).
+
+    Args:
+        task_id: of the task.
+        table: CATALOG.NAMESPACE.TABLE, the catalog as the configuration calls it. Templated.
+        snapshot_id: the snapshot that is counted (default: the current one). Templated.
+        count_rows: also write total_record_count where metadata alone can tell it; Iceberg Java's next refresh does not
+            update it. Templated.
+        spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
+        dry_run: whether it shows its plan and changes nothing.
+        installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
+            ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
+        deferrable: whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the worker
+            waits. By default as `[operators] default_deferrable` of Airflow says.
+        alias: the asset alias under which a commit is an event; by default there are no events.
+        arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        table: str,
+        snapshot_id: int | str | None = None,
+        count_rows: bool | str | None = None,
+        spark: bool = False,
+        dry_run: bool = False,
+        installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
+        deferrable: bool | None = None,
+        alias: str | None = None,
+        **arguments: Any,
+    ) -> None: ...
+
+class ComputeTableStatsOperator(JobOperator):
+    """Count the distinct values of columns by theta sketches (Iceberg's compute_table_stats).
+
+    Args:
+        task_id: of the task.
+        table: CATALOG.NAMESPACE.TABLE, the catalog as the configuration calls it. Templated.
+        snapshot_id: the snapshot whose rows are read (default: the current one). Templated.
+        columns: the columns, separated by commas, with dots for those in structs (default: all of a primitive type).
+            Templated.
+        spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
+        dry_run: whether it shows its plan and changes nothing.
+        installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
+            ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
+        deferrable: whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the worker
+            waits. By default as `[operators] default_deferrable` of Airflow says.
+        alias: the asset alias under which a commit is an event; by default there are no events.
+        arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        table: str,
+        snapshot_id: int | str | None = None,
+        columns: str | None = None,
+        spark: bool = False,
+        dry_run: bool = False,
+        installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
+        deferrable: bool | None = None,
+        alias: str | None = None,
+        **arguments: Any,
+    ) -> None: ...
+
 class ExpireSnapshotsOperator(JobOperator):
     """Expire snapshots by retention, then delete the files that only they needed.
 

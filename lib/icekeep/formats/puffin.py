@@ -106,17 +106,33 @@ def with_references_changed(data: bytes, location: str, change: Callable[[str], 
     return data[:start] + _packed_footer(footer)
 
 
+def unpacked_blob(data: bytes, codec: str | None) -> bytes:
+    """The bytes of a blob as they are stored, unpacked; raises `InvalidTableError` for an unknown codec and damaged bytes."""
+    if codec is None:
+        return data
+    if codec not in ("lz4", "zstd"):
+        raise InvalidTableError(f"a blob of a Puffin file is packed by {codec!r}, which is not known")
+    try:
+        with pa.CompressedInputStream(pa.py_buffer(data), codec) as stream:
+            plain = bytes(stream.read(_MAX_FOOTER_BYTES + 1))
+    except OSError as error:
+        raise InvalidTableError(f"a blob of a Puffin file cannot be unpacked: {error}") from error
+    if len(plain) > _MAX_FOOTER_BYTES:
+        raise InvalidTableError(f"a blob of a Puffin file unpacks to more than {_MAX_FOOTER_BYTES} bytes")
+    return plain
+
+
 class PuffinWriter:
     """Writes blobs, then the footer when the block ends; a block that raises leaves no file.
 
-    `length_bytes` is the length of the finished file.
+    `length_bytes` is the length of the finished file, `footer_bytes` that of its footer.
     """
 
     def __init__(self, storage: Storage, location: str, properties: Mapping[str, str] | None = None) -> None:
         self._file = storage.write(location)
         self._properties = {"created-by": CREATED_BY, **(properties or {})}
         self._blobs: list[BlobMetadata] = []
-        self.length_bytes = 0
+        self.length_bytes = self.footer_bytes = 0
 
     def __enter__(self) -> Self:
         self._stream = self._file.__enter__()
@@ -127,7 +143,9 @@ class PuffinWriter:
         if failure[0] is None:
             try:
                 footer = {"blobs": [*map(object_to_json, self._blobs)], "properties": self._properties}
+                before = self.length_bytes
                 self._write(_packed_footer(footer))
+                self.footer_bytes = self.length_bytes - before
             except BaseException as error:
                 self._file.__exit__(type(error), error, error.__traceback__)
                 raise
@@ -142,7 +160,9 @@ class PuffinWriter:
         snapshot_id: int = -1,
         sequence_number: int = -1,
         properties: Mapping[str, str] | None = None,
+        compression_codec: str | None = None,
     ) -> BlobMetadata:
+        """Write a blob, as it is: of one that is packed the codec is told."""
         blob = BlobMetadata(
             type=type_,
             fields=fields,
@@ -150,6 +170,7 @@ class PuffinWriter:
             sequence_number=sequence_number,
             offset=self.length_bytes,
             length=len(data),
+            compression_codec=compression_codec,
             properties=dict(properties or {}),
         )
         self._write(data)

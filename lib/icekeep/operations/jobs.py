@@ -11,13 +11,40 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.maintenance import check, compact, deletes, drop, expire, expire_rows, manifests, orphans, repair, upgrade
+from icekeep.maintenance import (
+    check,
+    compact,
+    deletes,
+    drop,
+    expire,
+    expire_rows,
+    manifests,
+    orphans,
+    partition_stats,
+    repair,
+    table_stats,
+    upgrade,
+)
 from icekeep.planning import scan
 from icekeep.settings import Job
 
 JOBS: Mapping[str, Job] = {
     package.JOB.name: package.JOB
-    for package in (scan, compact, deletes, manifests, expire_rows, expire, orphans, drop, check, repair, upgrade)
+    for package in (
+        scan,
+        compact,
+        deletes,
+        manifests,
+        partition_stats,
+        table_stats,
+        expire_rows,
+        expire,
+        orphans,
+        drop,
+        check,
+        repair,
+        upgrade,
+    )
 }
 """By name, in the order in which help lists them."""
 

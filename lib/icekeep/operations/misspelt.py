@@ -48,8 +48,8 @@ PROCEDURES: Mapping[str, str | None] = {
     "migrate": None,
     "add_files": None,
     "rewrite_table_path": "rewrite_table_path",
-    "compute_table_stats": None,
-    "compute_partition_stats": None,
+    "compute_table_stats": "compute_table_stats",
+    "compute_partition_stats": "compute_partition_stats",
     "create_changelog_view": None,
 }
 """Iceberg's procedures and the commands that do the same; `None` where there is none (docs/from-iceberg.md)."""

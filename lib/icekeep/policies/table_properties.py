@@ -18,6 +18,8 @@ OWNERS_SETTINGS: Mapping[str, frozenset[str]] = {
     "compact": frozenset({"strategy", "sort_order", "where", "options", "branch", "verify"}),
     "rewrite_position_deletes": frozenset({"where", "options", "branch", "convert_equality_deletes"}),
     "rewrite_manifests": frozenset({"spec_id", "sort_by", "where", "workload", "options", "branch"}),
+    "compute_partition_stats": frozenset({"snapshot_id", "count_rows"}),
+    "compute_table_stats": frozenset({"snapshot_id", "column"}),
     "expire_snapshots": frozenset({"older_than", "retain_last", "clean_expired_metadata"}),
     "remove_orphan_files": frozenset({"older_than"}),
     "check": frozenset({"deep", "all_of", "ref"}),

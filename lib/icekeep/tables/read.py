@@ -84,7 +84,7 @@ def scan(
     check_source(spark)
     opened = open_scan(table, where=where, **version)
     session = started(spark)
-    reader = _reader(opened, select, spark_workers(spark).process_slots)
+    reader = task_reader(opened, select, spark_workers(spark).process_slots)
     with spark_run("scan", table.name, SILENT):
         packed = packed_tasks(opened, spark, shares_deletes=True)
         if packed.few is not None:
@@ -152,7 +152,7 @@ def read_table(
     """
     opened = open_scan(table, where=where, **version)
     workers = thread_workers()
-    reader = _reader(opened, select, workers.process_slots)
+    reader = task_reader(opened, select, workers.process_slots)
     packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
     if packed.few is None:
         with spark_run("scan", table.name, SILENT):
@@ -191,7 +191,7 @@ def read_batches(
     """
     check_source(spark)
     opened = open_scan(table, where=where, **version)
-    reader = _reader(opened, select, 1)
+    reader = task_reader(opened, select, 1)
     packed = packed_tasks(opened, spark, 1, shares_deletes=True)
     tasks: Iterable[Sequence[Mapping[str, Any]]]
     if packed.few is not None:
@@ -222,7 +222,7 @@ def rows_worked_on(
     """
     opened = open_scan(table, **version)
     workers = thread_workers()
-    reader = _reader(opened, select, workers.process_slots)
+    reader = task_reader(opened, select, workers.process_slots)
     packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
     if packed.few is None:
         return None
@@ -231,10 +231,11 @@ def rows_worked_on(
     )
 
 
-def _reader(opened: Scan, select: Sequence[str] | None, slots: int) -> "_Reader":
+def task_reader(opened: Scan, select: Sequence[str] | None, slots: int) -> "TaskReader":
+    """What reads the tasks of a scan, `slots` of which share the memory of a process."""
     metadata = opened.table.metadata
     selected = _selected(opened.version.schema, select, metadata)
-    return _Reader(
+    return TaskReader(
         storage=opened.table.storage,
         planned=residuals_of(opened),
         selected=selected,
@@ -245,7 +246,7 @@ def _reader(opened: Scan, select: Sequence[str] | None, slots: int) -> "_Reader"
     )
 
 
-class _Reader(msgspec.Struct, frozen=True, kw_only=True):
+class TaskReader(msgspec.Struct, frozen=True, kw_only=True):
     """Reads planned splits in tasks, `slots` of which share an executor's memory."""
 
     storage: Storage

@@ -22,6 +22,8 @@ import org.apache.iceberg.MetadataTableType;
 import org.apache.iceberg.MetadataTableUtils;
 import org.apache.iceberg.PartitionKey;
 import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.PartitionStatistics;
+import org.apache.iceberg.Partitioning;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Table;
@@ -182,6 +184,44 @@ public class Tables {
     }
     tasks.close();
     return table(rows, scan.schema());
+  }
+
+  /** The partition statistics of a snapshot, and the type of their partitions; `null` where a count is not known. */
+  public static JsonNode partitionStats(JsonNode request) throws Exception {
+    Table table = table(request);
+    Types.StructType type = Partitioning.partitionType(table);
+    ArrayNode rows = NODES.arrayNode();
+    CloseableIterable scan =
+        table.newPartitionStatisticsScan().useSnapshot(request.required("snapshot_id").longValue()).scan();
+    for (CloseableIterator iterator = scan.iterator(); iterator.hasNext(); ) {
+      PartitionStatistics stats = (PartitionStatistics) iterator.next();
+      ArrayNode row = NODES.arrayNode();
+      row.add(Wire.toWire(type, stats.partition()));
+      Object[] counts = {
+        stats.specId(),
+        stats.dataRecordCount(),
+        stats.dataFileCount(),
+        stats.totalDataFileSizeInBytes(),
+        stats.positionDeleteRecordCount(),
+        stats.positionDeleteFileCount(),
+        stats.equalityDeleteRecordCount(),
+        stats.equalityDeleteFileCount(),
+        stats.dvCount(),
+        stats.totalRecords(),
+        stats.lastUpdatedAt(),
+        stats.lastUpdatedSnapshotId()
+      };
+      for (int i = 0; i < counts.length; i++) {
+        if (counts[i] == null) {
+          row.addNull();
+        } else {
+          row.add(((Number) counts[i]).longValue());
+        }
+      }
+      rows.add(row);
+    }
+    scan.close();
+    return table(rows, new Schema(type.fields()));
   }
 
   /** Expire all snapshots that are older than a time but the last, and clean up as this library does by itself. */

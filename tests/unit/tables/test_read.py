@@ -280,7 +280,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch, schema: Any, memory_bytes: int) -> 
     monkeypatch.setattr(scan, "task_memory_bytes", lambda slots: memory_bytes // slots)
     types = {0: StructType(())}
     planned = Residuals(where=ALWAYS_TRUE, schema=ROWS, specs={0: UNPARTITIONED}, partition_types=types)
-    reader = scan._Reader(
+    reader = scan.TaskReader(
         storage=storage,
         planned=planned,
         selected=schema,

@@ -309,6 +309,8 @@ def test_the_schema_has_what_these_jobs_print(lake):
         "compact",
         "rewrite_position_deletes",
         "rewrite_manifests",
+        "compute_partition_stats",
+        "compute_table_stats",
         "expire_rows",
         "expire_snapshots",
         "remove_orphan_files",
