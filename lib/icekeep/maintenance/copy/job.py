@@ -297,8 +297,11 @@ class _Copying:
             change=target.change,
             verify=verify,
         )
-        tasks = [*packed(files, (lambda file: file[1], _TASK_BYTES), (lambda _: 1, _TASK_FILES))]
         threads = requests_at_once([target.change.source, target.change.target])
+        # Few files are shared out among all threads, too.
+        turns = 1 if session is not None else 4 * threads
+        most_bytes, most_files = min(_TASK_BYTES, total // turns + 1), min(_TASK_FILES, len(files) // turns + 1)
+        tasks = [*packed(files, (lambda file: file[1], most_bytes), (lambda _: 1, most_files))]
         self.listener.on(StepStarted(_STEP, total, BYTES))
         files_count = copied_bytes = 0
         answers = finished_tasks(session, tasks, _copy_some, work, step=_STEP, threads=threads)

@@ -50,7 +50,7 @@ def test_the_files_of_the_list_are_the_table(world):
     assert copied_rows(world) == source_rows(world)
 
 
-def test_the_list_has_every_file_once_and_staged_ones_from_staging(world):
+def test_the_list_has_every_file_once(world):
     result = rewrite(world)
     pairs = pairs_of(world, result)
     assert len({target for _, target in pairs}) == len(pairs) == result.files_count
