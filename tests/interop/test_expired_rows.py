@@ -22,7 +22,7 @@ from kit.lake import Lake
 
 NUMBERS = count(1)
 READERS = ("java", "spark")
-TOLD = (
+TABLES = (
     ("positions by path", "parquet"),
     ("positions by partition", "avro"),
     ("upserts", "parquet"),
@@ -59,15 +59,15 @@ def not_below(rows: Counter[str] | None, place: int, below: int) -> Counter[str]
 
 
 @pytest.mark.parametrize(
-    ("told", "edge"), thinned([*product(TOLD, EDGES)], 6, pytest.mark.deep), ids=lambda one: str(one)
+    ("case", "edge"), thinned([*product(TABLES, EDGES)], 6, pytest.mark.deep), ids=lambda one: str(one)
 )
 def test_what_does_not_match_is_left(
-    java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, told: tuple[str, str], edge: str
+    java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, case: tuple[str, str], edge: str
 ) -> None:
-    (name, file_format), number = told, next(NUMBERS)
+    (name, file_format), number = case, next(NUMBERS)
     story = STORIES[name]
-    story.tell(JavaTable(java, f"local.db.told{number}", file_format))
-    judges = Judges(lake, java, spark, f"told{number}")
+    story.tell(JavaTable(java, f"local.db.case{number}", file_format))
+    judges = Judges(lake, java, spark, f"case{number}")
     readers = {"generic": READERS, "spark": ("spark",), "none": ()}[story.reader]
     table = judges.load()
     place = [field.name for field in seen_schema(table).fields].index("id")

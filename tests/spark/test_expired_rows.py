@@ -52,18 +52,20 @@ def test_tasks_do_what_the_driver_does(spark_session: SparkSession, tmp_path: Pa
     lakes = [Lake(tmp_path / name) for name in ("driver", "tasks")]
     sources = [no_spark, Engine(spark=spark_session, limits=NOTHING_HERE)]
     tables = [filled(lake, version) for lake in lakes]
-    told = {"where": WHERE, "edge": edge}
-    plans = [plan_expire_rows(table, source, **told) for table, source in zip(tables, sources, strict=True)]
+    arguments = {"where": WHERE, "edge": edge}
+    plans = [plan_expire_rows(table, source, **arguments) for table, source in zip(tables, sources, strict=True)]
     assert figures(plans[0]) == figures(plans[1])
     assert plans[0].removed_data_files_count == 3
     assert plans[1].removed_delete_files_count is None
     lines = [
         sorted((line.do, line.record_count) for line in exact.lines if line.kind == DATA_FILE)
-        for exact in (exact_expire_rows(table, source, **told) for table, source in zip(tables, sources, strict=True))
+        for exact in (
+            exact_expire_rows(table, source, **arguments) for table, source in zip(tables, sources, strict=True)
+        )
     ]
     assert lines[0] == lines[1]
     assert len(lines[0]) == (3 if edge == "keep" else 4)
-    done = [expire_rows(table, source, **told) for table, source in zip(tables, sources, strict=True)]
+    done = [expire_rows(table, source, **arguments) for table, source in zip(tables, sources, strict=True)]
     assert figures(done[0]) == figures(done[1])
     after = [lake.catalog.load(EVENTS) for lake in lakes]
     assert scanned_rows(after[0]) == scanned_rows(after[1])
