@@ -52,7 +52,7 @@ from icekeep.maintenance.compact.job import compact as compact
 from icekeep.maintenance.compact.job import plan_compact as plan_compact
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions as RewriteDataFilesOptions
 from icekeep.maintenance.compact.options import RewriteDataFilesResult as RewriteDataFilesResult
-from icekeep.maintenance.copy.files import FilesOfKind as FilesOfKind
+from icekeep.maintenance.copy.files import CopiedFiles as CopiedFiles
 from icekeep.maintenance.copy.job import CopyResult as CopyResult
 from icekeep.maintenance.copy.job import copy_table as copy_table
 from icekeep.maintenance.copy.job import plan_copy_table as plan_copy_table
@@ -123,7 +123,7 @@ from icekeep.maintenance.upgrade.job import UpgradePlan as UpgradePlan
 from icekeep.maintenance.upgrade.job import UpgradeResult as UpgradeResult
 from icekeep.maintenance.upgrade.job import plan_upgrade_table as plan_upgrade_table
 from icekeep.maintenance.upgrade.job import upgrade_table as upgrade_table
-from icekeep.maintenance.upgrade.obstacles import Obstacle as Obstacle
+from icekeep.maintenance.upgrade.obstacles import UpgradeObstacle as UpgradeObstacle
 from icekeep.maintenance.why.job import why as why
 from icekeep.maintenance.why.reasons import WhyResult as WhyResult
 from icekeep.operations.commands.applying import apply_plan as apply_plan

@@ -33,7 +33,7 @@ _NAMED_COUNT = 3
 """Of the files that are not under the source prefix, as many are named."""
 
 
-class FileKind(StrEnum):
+class CopiedKind(StrEnum):
     """What a copied file is."""
 
     DATA = "data file"
@@ -51,7 +51,7 @@ PLAIN = pa.schema([("path", pa.string()), ("kind", pa.string()), ("size_bytes", 
 """Columns of files that are copied as they are."""
 
 
-class FilesOfKind(Rendered, frozen=True, kw_only=True):
+class CopiedFiles(Rendered, frozen=True, kw_only=True):
     """The files of one kind that a copy consists of; `bytes` as they are at the source."""
 
     kind: str
@@ -157,25 +157,25 @@ class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Mapping[str, int]
     plain: pa.Table
 
-    def with_more(self, files: Iterable[tuple[str, FileKind, int]]) -> "CopiedTable":
+    def with_more(self, files: Iterable[tuple[str, CopiedKind, int]]) -> "CopiedTable":
         """The same with other files that are copied as they are: path, kind and size."""
         return msgspec.structs.replace(self, plain=pa.concat_tables([self.plain, _plain(files)]))
 
-    def kinds(self, storage: Storage) -> tuple[FilesOfKind, ...]:
+    def kinds(self, storage: Storage) -> tuple[CopiedFiles, ...]:
         """Files and bytes by kind, without metadata files; how long manifest lists are is asked of the source."""
         lists = [one.manifest_list for one in self.snapshots if one.manifest_list is not None]
         sizes: dict[str, list[int]] = {
-            FileKind.MANIFEST: [one.manifest_length for one in self.manifests],
-            FileKind.MANIFEST_LIST: [0 if info is None else info.size_bytes for info in head_many(lists, storage)],
+            CopiedKind.MANIFEST: [one.manifest_length for one in self.manifests],
+            CopiedKind.MANIFEST_LIST: [0 if info is None else info.size_bytes for info in head_many(lists, storage)],
         }
         for file in self.deletes:
             sizes.setdefault(kind_of_deletes(file.file_format), []).append(file.file_size_in_bytes)
         counted = {kind: (len(some), sum(some)) for kind, some in sizes.items() if some}
         for one in self.plain.group_by("kind").aggregate([("path", "count"), ("size_bytes", "sum")]).to_pylist():
             counted[one["kind"]] = one["path_count"], one["size_bytes_sum"]
-        order = [kind.value for kind in FileKind]
+        order = [kind.value for kind in CopiedKind]
         return tuple(
-            FilesOfKind(kind=str(kind), files_count=files_count, bytes=size)
+            CopiedFiles(kind=str(kind), files_count=files_count, bytes=size)
             for kind, (files_count, size) in sorted(counted.items(), key=lambda item: order.index(item[0]))
         )
 
@@ -227,17 +227,17 @@ def survey(
     )
 
 
-def kind_of_deletes(file_format: str) -> FileKind:
+def kind_of_deletes(file_format: str) -> CopiedKind:
     """The kind of a file of position deletes or vectors."""
-    return FileKind.VECTORS if file_format.upper() == FILE_FORMAT else FileKind.POSITION_DELETES
+    return CopiedKind.VECTORS if file_format.upper() == FILE_FORMAT else CopiedKind.POSITION_DELETES
 
 
-def statistics_of(metadata: TableMetadata) -> Iterator[tuple[str, FileKind, int]]:
+def statistics_of(metadata: TableMetadata) -> Iterator[tuple[str, CopiedKind, int]]:
     """Path, kind and size in bytes of the statistics files that metadata names."""
     for file in metadata.statistics:
-        yield file.statistics_path, FileKind.STATISTICS, file.file_size_in_bytes
+        yield file.statistics_path, CopiedKind.STATISTICS, file.file_size_in_bytes
     for partition_file in metadata.partition_statistics:
-        yield partition_file.statistics_path, FileKind.PARTITION_STATISTICS, partition_file.file_size_in_bytes
+        yield partition_file.statistics_path, CopiedKind.PARTITION_STATISTICS, partition_file.file_size_in_bytes
 
 
 def change_of(source_prefix: str, target_prefix: str) -> PathChange:
@@ -386,13 +386,13 @@ def _delete_file(row: Mapping[str, Any]) -> DataFile:
 
 def _plain_files(files: pa.Table, metadata: TableMetadata, earlier: EarlierCopy, change: PathChange) -> pa.Table:
     is_data = pc.equal(files["content"], int(FileContent.DATA))
-    kinds = pc.if_else(is_data, FileKind.DATA.value, FileKind.EQUALITY_DELETES.value)
+    kinds = pc.if_else(is_data, CopiedKind.DATA.value, CopiedKind.EQUALITY_DELETES.value)
     table = pa.table([files["file_path"], kinds, files["file_size_in_bytes"]], schema=PLAIN)
     more = [one for one in dict.fromkeys(statistics_of(metadata)) if change.below(one[0]) not in earlier.statistics]
     return pa.concat_tables([table, _plain(more)])
 
 
-def _plain(files: Iterable[tuple[str, FileKind, int]]) -> pa.Table:
+def _plain(files: Iterable[tuple[str, CopiedKind, int]]) -> pa.Table:
     rows = [{"path": path, "kind": kind.value, "size_bytes": size} for path, kind, size in files]
     return pa.Table.from_pylist(rows, PLAIN)
 

@@ -27,9 +27,9 @@ from icekeep.errors import (
 from icekeep.events import BYTES, SILENT, Listener, StepAdvanced, StepFinished, StepStarted, unfailing
 from icekeep.maintenance.copy.files import (
     NOTHING_COPIED,
+    CopiedFiles,
     CopiedTable,
     EarlierCopy,
-    FilesOfKind,
     change_of,
     refuse_outside,
     survey,
@@ -94,7 +94,7 @@ class CopyResult(Rendered, frozen=True, kw_only=True):
     bytes: int
     copied_files_count: int
     copied_bytes: int
-    files: tuple[FilesOfKind, ...]
+    files: tuple[CopiedFiles, ...]
 
 
 def copy_table(  # noqa: PLR0913 - where to, and how

@@ -16,10 +16,10 @@ from icekeep.errors import NotFoundError, UnsupportedError, UsageError, argument
 from icekeep.events import SILENT, Listener, Warned, unfailing
 from icekeep.maintenance.copy.files import (
     NOTHING_COPIED,
+    CopiedFiles,
+    CopiedKind,
     CopiedTable,
     EarlierCopy,
-    FileKind,
-    FilesOfKind,
     change_of,
     refuse_outside,
     statistics_of,
@@ -62,7 +62,7 @@ class RewritePathResult(Rendered, frozen=True, kw_only=True):
     target_metadata_location: str
     files_count: int
     bytes: int
-    files: tuple[FilesOfKind, ...]
+    files: tuple[CopiedFiles, ...]
 
 
 class _Versions(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ class _Asked:
     ) -> RewritePathResult:
         storage = self._table.storage
         sizes = [0 if one is None else one.size_bytes for one in head_many([*versions.rewritten], storage)]
-        metadata_files = FilesOfKind(kind=FileKind.METADATA.value, files_count=len(sizes), bytes=sum(sizes))
+        metadata_files = CopiedFiles(kind=CopiedKind.METADATA.value, files_count=len(sizes), bytes=sum(sizes))
         kinds = (*copied.kinds(storage), metadata_files)
         return RewritePathResult(
             status=status,
@@ -235,7 +235,7 @@ class _Asked:
             return None
         return parse_metadata(table.storage.read(location), location)
 
-    def _older_statistics(self, versions: _Versions, earlier: EarlierCopy) -> list[tuple[str, FileKind, int]]:
+    def _older_statistics(self, versions: _Versions, earlier: EarlierCopy) -> list[tuple[str, CopiedKind, int]]:
         """Statistics files that only older metadata files name, as far as they are there still."""
         end = versions.rewritten[versions.end]
         now = {self._change.below(path) for path, _, _ in statistics_of(end)} | earlier.statistics

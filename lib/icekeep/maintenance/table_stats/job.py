@@ -28,7 +28,7 @@ from icekeep.maintenance.table_stats import JOB
 from icekeep.maintenance.table_stats.kept import SketchedColumn
 from icekeep.maintenance.table_stats.sketching import (
     OF_ROWS,
-    Work,
+    SketchingWork,
     chosen_columns,
     ids_of_rows,
     planned_work,
@@ -129,7 +129,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done: nothing where `work` is `None`, and why."""
 
     snapshot: Snapshot | None
-    work: Work | None
+    work: SketchingWork | None
     reason: str
     old: StatisticsFile | None
 

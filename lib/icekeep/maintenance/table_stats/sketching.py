@@ -54,7 +54,7 @@ _WITHOUT_NEW_ROWS = "replace"
 _APPEND = "append"
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class SketchingWork(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done for the sketches of a snapshot.
 
     Attributes:
@@ -137,7 +137,7 @@ def planned_work(
     spark: SparkSource,
     *,
     uses_kept: bool = True,
-) -> Work:
+) -> SketchingWork:
     """What has to be read for the sketches of some columns of a snapshot; raises as a scan does."""
     base = _base(table.metadata, snapshot, columns)
     base_sketches: tuple[ThetaSketch, ...] = ()
@@ -153,7 +153,7 @@ def planned_work(
     opened = open_scan(table, **reading)
     packed = packed_tasks(opened, spark, thread_workers().slots, shares_deletes=True)
     if packed.few is None:
-        return Work(
+        return SketchingWork(
             columns=columns,
             base=base,
             base_sketches=base_sketches,
@@ -172,7 +172,7 @@ def planned_work(
         path for path, size in sizes.items() if uses_kept and path not in reached and kept.has(path, size)
     )
     tasks = [left for task in packed.few if (left := _without(task, reused))]
-    return Work(
+    return SketchingWork(
         columns=columns,
         base=base,
         base_sketches=base_sketches,
@@ -276,8 +276,8 @@ class _Sketched(msgspec.Struct, frozen=True):
 
 
 def sketch(
-    table: Table, snapshot: Snapshot, work: Work, spark: SparkSource, run_id: str
-) -> tuple[list[ThetaSketch], Work]:
+    table: Table, snapshot: Snapshot, work: SketchingWork, spark: SparkSource, run_id: str
+) -> tuple[list[ThetaSketch], SketchingWork]:
     """Read what has to be read, and keep the sketches of its files.
 
     Returns:
@@ -395,7 +395,7 @@ _FOUND = pa.schema([pa.field("number", pa.int32()), pa.field("sketch", pa.binary
 
 
 def _by_spark(
-    table: Table, work: Work, types: Sequence[Type], select: Sequence[str], spark: SparkSource
+    table: Table, work: SketchingWork, types: Sequence[Type], select: Sequence[str], spark: SparkSource
 ) -> Iterator[tuple[int, ThetaSketch]]:
     """The sketches of each of Spark's partitions of a scan that Spark plans; nothing is kept."""
     columns = work.columns

@@ -19,7 +19,7 @@ from icekeep.maintenance.plans import TABLE, ExactPlan, PlanCost, PlanLine
 from icekeep.maintenance.preconditions import AlreadyApplied, moved
 from icekeep.maintenance.rewrite.run import retry_with_replan
 from icekeep.maintenance.upgrade import JOB
-from icekeep.maintenance.upgrade.obstacles import FORCIBLE, Obstacle, against, obstacles_of
+from icekeep.maintenance.upgrade.obstacles import FORCIBLE, UpgradeObstacle, against, obstacles_of
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
@@ -46,7 +46,7 @@ class UpgradeResult(JobResult, frozen=True, kw_only=True):
     previous_format_version: int
     format_version: int
     forced: tuple[str, ...] = ()
-    obstacles: tuple[Obstacle, ...] = ()
+    obstacles: tuple[UpgradeObstacle, ...] = ()
     metadata_location: str
     elapsed_ms: int = 0
     run_id: str | None = None
@@ -65,7 +65,7 @@ class UpgradePlan(Rendered, frozen=True, kw_only=True):
     previous_format_version: int
     format_version: int
     held_up_by: tuple[str, ...] = ()
-    obstacles: tuple[Obstacle, ...] = ()
+    obstacles: tuple[UpgradeObstacle, ...] = ()
 
 
 class UpgradeRequest(PlannedRequest, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ def _looked_at_and_committed(table: Table, number: int, request: UpgradeRequest)
     )
 
 
-def _held_text(held: Sequence[Obstacle]) -> str:
+def _held_text(held: Sequence[UpgradeObstacle]) -> str:
     """Why it is refused, in one line."""
     first = f"{held[0].found}; {held[0].advice}"
     names = ", ".join(one.name for one in held)
@@ -187,7 +187,7 @@ def _foreseen(table: Table, request: UpgradeRequest) -> UpgradePlan:
     )
 
 
-def look_before_upgrade(table: Table, to: int, spark: SparkSource = None) -> tuple[Obstacle, ...]:
+def look_before_upgrade(table: Table, to: int, spark: SparkSource = None) -> tuple[UpgradeObstacle, ...]:
     """What is to be known before a table gets a format version, also where it is encrypted; raises as `upgrade_table`."""
     _check_version(table.metadata, to)
     return obstacles_of(table, to, spark)

@@ -45,7 +45,7 @@ _COLUMNS = frozenset({"content", "file_path", "file_format", "file_size_in_bytes
 _SHOWN = 3
 
 
-class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
+class UpgradeObstacle(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to know before an upgrade.
 
     Attributes:
@@ -63,7 +63,7 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     found_count: int | None = None
 
 
-def obstacles_of(table: Table, to: int, spark: SparkSource) -> tuple[Obstacle, ...]:
+def obstacles_of(table: Table, to: int, spark: SparkSource) -> tuple[UpgradeObstacle, ...]:
     """Everything that is to be known before a table gets format version `to`, what holds it up first.
 
     Raises:
@@ -76,13 +76,13 @@ def obstacles_of(table: Table, to: int, spark: SparkSource) -> tuple[Obstacle, .
     return tuple(sorted(found, key=lambda one: not one.holds_up))
 
 
-def obstacles_in_metadata(metadata: TableMetadata, to: int) -> list[Obstacle]:
+def obstacles_in_metadata(metadata: TableMetadata, to: int) -> list[UpgradeObstacle]:
     """The part that needs no manifest."""
     found = [*_of_format(metadata, to), *_of_engines(metadata, to), *_of_flink(metadata, to)]
     changed = _changed_properties(metadata.properties, metadata.format_version, to)
     if changed:
         found.append(
-            Obstacle(
+            UpgradeObstacle(
                 name=PROPERTIES,
                 holds_up=False,
                 found="; ".join(changed),
@@ -93,7 +93,7 @@ def obstacles_in_metadata(metadata: TableMetadata, to: int) -> list[Obstacle]:
     branches = [name for name, ref in metadata.refs.items() if ref.is_branch]
     if to >= 3 and len(branches) > 1:
         found.append(
-            Obstacle(
+            UpgradeObstacle(
                 name=BRANCHES,
                 holds_up=False,
                 found=f"{counted(len(branches), 'branches')}: the next commit to each gives all of its rows ids of its own",
@@ -122,11 +122,11 @@ def against(metadata: TableMetadata, *, to: int, seen: Collection[int], forced: 
     return ""
 
 
-def _of_format(metadata: TableMetadata, to: int) -> list[Obstacle]:
+def _of_format(metadata: TableMetadata, to: int) -> list[UpgradeObstacle]:
     found = []
     if metadata.is_encrypted:
         found.append(
-            Obstacle(
+            UpgradeObstacle(
                 name=ENCRYPTION,
                 holds_up=True,
                 found="the table is encrypted, which icekeep does not support yet",
@@ -137,7 +137,7 @@ def _of_format(metadata: TableMetadata, to: int) -> list[Obstacle]:
     taken = sorted(field.name for field in metadata.schema.fields if field.name in reserved)
     if to >= 3 and taken:
         found.append(
-            Obstacle(
+            UpgradeObstacle(
                 name=COLUMNS,
                 holds_up=True,
                 found=f"{', '.join(taken)}: columns of this name are row lineage in format version 3",
@@ -148,7 +148,7 @@ def _of_format(metadata: TableMetadata, to: int) -> list[Obstacle]:
     unlisted = [s.snapshot_id for s in metadata.snapshots if s.manifest_list is None]
     if to >= 2 and unlisted:
         found.append(
-            Obstacle(
+            UpgradeObstacle(
                 name=NO_LISTS,
                 holds_up=True,
                 found=f"{counted_doing(len(unlisted), 'snapshots', 'have')} no manifest list, which only format version 1 "
@@ -160,12 +160,12 @@ def _of_format(metadata: TableMetadata, to: int) -> list[Obstacle]:
     return found
 
 
-def _of_engines(metadata: TableMetadata, to: int) -> list[Obstacle]:
+def _of_engines(metadata: TableMetadata, to: int) -> list[UpgradeObstacle]:
     seen = engines_seen(metadata.snapshots, to)
     found = []
     if behind := [one for one in seen if one.problem]:
         found.append(
-            Obstacle(
+            UpgradeObstacle(
                 name=ENGINES,
                 holds_up=True,
                 found="; ".join(_engine_text(one) for one in behind[:_SHOWN]) + _more(behind),
@@ -175,7 +175,7 @@ def _of_engines(metadata: TableMetadata, to: int) -> list[Obstacle]:
         )
     if unknown := [one for one in seen if not one.is_known]:
         found.append(
-            Obstacle(
+            UpgradeObstacle(
                 name=UNKNOWN_ENGINES,
                 holds_up=False,
                 found="; ".join(_engine_text(one) for one in unknown[:_SHOWN]) + _more(unknown),
@@ -184,7 +184,7 @@ def _of_engines(metadata: TableMetadata, to: int) -> list[Obstacle]:
             )
         )
     found.append(
-        Obstacle(
+        UpgradeObstacle(
             name=READERS,
             holds_up=False,
             found="engines that only read leave no trace in a table",
@@ -201,7 +201,7 @@ def _engine_text(engine: EngineSeen) -> str:
     )
 
 
-def _of_flink(metadata: TableMetadata, to: int) -> list[Obstacle]:
+def _of_flink(metadata: TableMetadata, to: int) -> list[UpgradeObstacle]:
     """A Flink job that writes deletes commits vectors in version 3, for which it needs the branch's whole history."""
     if to < 3 or metadata.format_version >= 3:
         return []
@@ -212,7 +212,7 @@ def _of_flink(metadata: TableMetadata, to: int) -> list[Obstacle]:
         deleting = next((s for s in line if producer_of(s.summary).engine == "Flink" and _adds_deletes(s)), None)
         if deleting is not None and line[-1].parent_snapshot_id is not None:
             return [
-                Obstacle(
+                UpgradeObstacle(
                     name=FLINK_HISTORY,
                     holds_up=True,
                     found=f"Flink writes deletes to branch {name!r} (snapshot {deleting.snapshot_id}), and the branch's history "
@@ -290,7 +290,7 @@ class _FileCounts:
             self.formats[name] = self.formats.get(name, 0) + count
 
 
-def _of_files(table: Table, to: int, spark: SparkSource) -> Iterable[Obstacle]:
+def _of_files(table: Table, to: int, spark: SparkSource) -> Iterable[UpgradeObstacle]:
     metadata = table.metadata
     ids = dict.fromkeys(ref.snapshot_id for ref in metadata.refs.values())
     heads = [metadata.snapshots_by_id[i] for i in ids if i in metadata.snapshots_by_id]
@@ -305,10 +305,10 @@ def _of_files(table: Table, to: int, spark: SparkSource) -> Iterable[Obstacle]:
     yield from _of_counts(counts, to, table.full_name)
 
 
-def _of_counts(counts: _FileCounts, to: int, name: str) -> Iterable[Obstacle]:
+def _of_counts(counts: _FileCounts, to: int, name: str) -> Iterable[UpgradeObstacle]:
     if to >= 3 and counts.equality_deletes:
         convert = shown_command("rewrite_position_deletes", "--table", name, "--convert-equality-deletes")
-        yield Obstacle(
+        yield UpgradeObstacle(
             name=EQUALITY_DELETES,
             holds_up=True,
             found=f"{counted(counts.equality_deletes, 'equality delete files')}: they stay valid, but rows that are changed by "
@@ -317,7 +317,7 @@ def _of_counts(counts: _FileCounts, to: int, name: str) -> Iterable[Obstacle]:
             found_count=counts.equality_deletes,
         )
     if to >= 3 and counts.position_deletes:
-        yield Obstacle(
+        yield UpgradeObstacle(
             name=POSITION_DELETES,
             holds_up=False,
             found=f"{counted(counts.position_deletes, 'position delete files')}: they stay readable, and become deletion vectors "
@@ -328,7 +328,7 @@ def _of_counts(counts: _FileCounts, to: int, name: str) -> Iterable[Obstacle]:
     others = {name: count for name, count in sorted(counts.formats.items()) if name != "PARQUET"}
     if to >= 3 and others:
         files = ", ".join(f"{count:,} in {name}" for name, count in others.items())
-        yield Obstacle(
+        yield UpgradeObstacle(
             name=FILE_FORMATS,
             holds_up=False,
             found=f"data files: {files}; Iceberg Java (up to 1.12) reads no default values of columns that an ORC file lacks, "
@@ -337,7 +337,7 @@ def _of_counts(counts: _FileCounts, to: int, name: str) -> Iterable[Obstacle]:
             found_count=sum(others.values()),
         )
     if counts.elsewhere:
-        yield Obstacle(
+        yield UpgradeObstacle(
             name=ELSEWHERE,
             holds_up=False,
             found=f"{counted_doing(counts.elsewhere, 'files', 'lie')} outside the table's location, such as {counts.example!r}",

@@ -425,7 +425,14 @@ def test_trash_locations_are_unique_and_below_the_trash(path):
 
 
 TAKEN = {
-    "expire_snapshots": {"grace", "keep-writer-progress", "max-deletes-per-second", "reclaim.roots"},
+    "expire_snapshots": {
+        "grace",
+        "keep-writer-progress",
+        "readers.max-lag",
+        "readers.spark-checkpoints",
+        "max-deletes-per-second",
+        "reclaim.roots",
+    },
     "remove_orphan_files": {
         "grace",
         "max-orphan-ratio",
