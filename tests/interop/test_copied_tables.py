@@ -119,6 +119,7 @@ def rewritten_by_both(
     return ours, mine
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("version", "file_format"), [(1, "parquet"), (2, "parquet"), (2, "avro"), (2, "orc"), (3, "parquet")]
 )
@@ -174,6 +175,7 @@ def test_files_of_expired_snapshots_are_listed(lake: Lake, java: IcebergJava) ->
     assert theirs < mine == {entry.data_file.file_path for entry in live_entries(load(lake))}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_copies_and_increments_are_read_alike(
     lake: Lake, other: Lake, java: IcebergJava, panel: Panel, version: int
