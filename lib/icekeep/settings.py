@@ -18,7 +18,7 @@ CONFIG_PLACES = f"the file that {CONFIG_VARIABLE} names, {CONFIG_PATH} or ~/.con
 """For people: where a configuration is looked for, in this order."""
 
 CATALOG_TYPES = ("sql", "jdbc", "filesystem", "hadoop", "rest", "hive", "glue")
-"""What `type` of a catalog can be, in the order in which people are told; `catalog/open.py` has the class of each."""
+"""What `type` of a catalog can be, in the order in which messages list them; `catalog/open.py` has the class of each."""
 
 
 class SettingKind(Enum):

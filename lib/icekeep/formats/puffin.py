@@ -162,7 +162,7 @@ class PuffinWriter:
         properties: Mapping[str, str] | None = None,
         compression_codec: str | None = None,
     ) -> BlobMetadata:
-        """Write a blob, as it is: of one that is packed the codec is told."""
+        """Write the bytes of a blob as they are; `compression_codec` names the codec that they are packed with."""
         blob = BlobMetadata(
             type=type_,
             fields=fields,

@@ -253,7 +253,7 @@ def change_of(source_prefix: str, target_prefix: str) -> PathChange:
     if source == target or is_under(target, source) or is_under(source, target):
         raise UsageError(
             f"source prefix {change.source!r} and target prefix {change.target!r} lie in each other, so that files of the one "
-            "could not be told from those of the other; give a target outside of the source"
+            "could not be distinguished from those of the other; give a target outside of the source"
         )
     return change
 

@@ -104,7 +104,7 @@ _KEPT = (
 
 def _not_by_commit(why: str) -> UnsupportedError:
     return UnsupportedError(
-        f"the copy cannot be updated by an increment: {why}; copy the table anew, to another name or place"
+        f"the copy cannot be updated by an increment: {why}; make a new copy, to another name or location"
     )
 
 

@@ -111,7 +111,7 @@ def copy_table(  # noqa: PLR0913 - where to, and how
 ) -> CopyResult:
     """Copy a table as it is now, with all its snapshots, branches, tags and statistics, and register the copy.
 
-    The copy is a table of its own, with another uuid. Its metadata log begins anew.
+    The copy is a table of its own, with another uuid. It starts a new metadata log.
 
     Args:
         catalog: takes the copy, and reaches the files there by its own properties. It may be the table's own catalog.

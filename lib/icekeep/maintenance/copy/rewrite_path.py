@@ -90,7 +90,7 @@ def rewrite_table_path(  # noqa: PLR0913 - the arguments of Iceberg's procedure
 ) -> RewritePathResult:
     """Stage a copy of a table's metadata with other paths in it, and list what has to be copied (Iceberg's procedure).
 
-    Metadata files, manifest lists, manifests, position delete files and deletion vectors are written anew; data files, equality
+    Metadata files, manifest lists, manifests, position delete files and deletion vectors are rewritten; data files, equality
     deletes and statistics are copied as they are, by whatever copies files. Then the copy is registered by its newest metadata
     file.
 

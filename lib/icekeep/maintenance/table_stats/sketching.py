@@ -335,7 +335,7 @@ def _task(splits: Sequence[Mapping[str, Any]], shared: _Sketching) -> _Sketched:
     by_path: dict[str, list[Mapping[str, Any]]] = {}
     for split in splits:
         by_path.setdefault(split["file_path"], []).append(split)
-    # Splits of one file cannot be told apart by their rows, and stand for one that is as long as all of them.
+    # Splits of one file cannot be distinguished by their rows, and stand for one that is as long as all of them.
     single = {path: _joined(some) for path, some in by_path.items() if shared.keeps and not _is_reached(some[0])}
     alone = {path: [SketchBuilder() for _ in shared.columns] for path, span in single.items() if span is not None}
     for batch in shared.reader.read(splits):
