@@ -52,7 +52,7 @@ from icekeep.maintenance.compact.job import compact as compact
 from icekeep.maintenance.compact.job import plan_compact as plan_compact
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions as RewriteDataFilesOptions
 from icekeep.maintenance.compact.options import RewriteDataFilesResult as RewriteDataFilesResult
-from icekeep.maintenance.copy.files import CopiedFiles as CopiedFiles
+from icekeep.maintenance.copy.files import CopiedFilesOfKind as CopiedFilesOfKind
 from icekeep.maintenance.copy.job import CopyResult as CopyResult
 from icekeep.maintenance.copy.job import copy_table as copy_table
 from icekeep.maintenance.copy.job import plan_copy_table as plan_copy_table

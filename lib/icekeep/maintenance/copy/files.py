@@ -51,7 +51,7 @@ PLAIN = pa.schema([("path", pa.string()), ("kind", pa.string()), ("size_bytes", 
 """Columns of files that are copied as they are."""
 
 
-class CopiedFiles(Rendered, frozen=True, kw_only=True):
+class CopiedFilesOfKind(Rendered, frozen=True, kw_only=True):
     """The files of one kind that a copy consists of; `bytes` as they are at the source."""
 
     kind: str
@@ -161,7 +161,7 @@ class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
         """The same with other files that are copied as they are: path, kind and size."""
         return msgspec.structs.replace(self, plain=pa.concat_tables([self.plain, _plain(files)]))
 
-    def kinds(self, storage: Storage) -> tuple[CopiedFiles, ...]:
+    def kinds(self, storage: Storage) -> tuple[CopiedFilesOfKind, ...]:
         """Files and bytes by kind, without metadata files; how long manifest lists are is asked of the source."""
         lists = [one.manifest_list for one in self.snapshots if one.manifest_list is not None]
         sizes: dict[str, list[int]] = {
@@ -175,7 +175,7 @@ class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
             counted[one["kind"]] = one["path_count"], one["size_bytes_sum"]
         order = [kind.value for kind in CopiedKind]
         return tuple(
-            CopiedFiles(kind=str(kind), files_count=files_count, bytes=size)
+            CopiedFilesOfKind(kind=str(kind), files_count=files_count, bytes=size)
             for kind, (files_count, size) in sorted(counted.items(), key=lambda item: order.index(item[0]))
         )
 

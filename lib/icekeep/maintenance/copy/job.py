@@ -27,7 +27,7 @@ from icekeep.errors import (
 from icekeep.events import BYTES, SILENT, Listener, StepAdvanced, StepFinished, StepStarted, unfailing
 from icekeep.maintenance.copy.files import (
     NOTHING_COPIED,
-    CopiedFiles,
+    CopiedFilesOfKind,
     CopiedTable,
     EarlierCopy,
     change_of,
@@ -94,7 +94,7 @@ class CopyResult(Rendered, frozen=True, kw_only=True):
     bytes: int
     copied_files_count: int
     copied_bytes: int
-    files: tuple[CopiedFiles, ...]
+    files: tuple[CopiedFilesOfKind, ...]
 
 
 def copy_table(  # noqa: PLR0913 - where to, and how

@@ -16,7 +16,7 @@ from icekeep.errors import NotFoundError, UnsupportedError, UsageError, argument
 from icekeep.events import SILENT, Listener, Warned, unfailing
 from icekeep.maintenance.copy.files import (
     NOTHING_COPIED,
-    CopiedFiles,
+    CopiedFilesOfKind,
     CopiedKind,
     CopiedTable,
     EarlierCopy,
@@ -62,7 +62,7 @@ class RewritePathResult(Rendered, frozen=True, kw_only=True):
     target_metadata_location: str
     files_count: int
     bytes: int
-    files: tuple[CopiedFiles, ...]
+    files: tuple[CopiedFilesOfKind, ...]
 
 
 class _Versions(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ class _Asked:
     ) -> RewritePathResult:
         storage = self._table.storage
         sizes = [0 if one is None else one.size_bytes for one in head_many([*versions.rewritten], storage)]
-        metadata_files = CopiedFiles(kind=CopiedKind.METADATA.value, files_count=len(sizes), bytes=sum(sizes))
+        metadata_files = CopiedFilesOfKind(kind=CopiedKind.METADATA.value, files_count=len(sizes), bytes=sum(sizes))
         kinds = (*copied.kinds(storage), metadata_files)
         return RewritePathResult(
             status=status,
